@@ -1,0 +1,1 @@
+"""graphlift: a graph-capture compiler for PyTorch."""

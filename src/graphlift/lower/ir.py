@@ -1,0 +1,157 @@
+"""The loop-level IR: what `lower/` produces from a functional ATen graph and `codegen/` turns into machine code.
+
+In: nothing (this file only defines data). Out: `Node`, `Kernel`, `Plan` and their parts.
+Always: every form is frozen and hashable, so that structurally equal kernels are equal and compile once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One scalar value inside a loop nest.
+
+    ``op`` is one of:
+
+    - ``const`` (attr: Python number), ``axis`` (attr: axis number; int64),
+    - ``load`` (attr: buffer position in ``Kernel.buffers``; args: flat element index[, mask, other]),
+      where a false mask gives ``other`` and does not touch memory,
+    - ``reduced`` (attr: (loop, position) of an earlier loop's reduction result),
+    - ``cast`` (to ``dtype``, with ATen's conversion rules), ``bitcast``,
+    - arithmetic, comparison, logic and math by name: add sub mul div floordiv mod neg abs exp log ... where min max
+      lt le gt ge eq ne and or xor not shl shr ... (min/max propagate NaN as ATen does).
+
+    All args of an arithmetic node have the node's dtype (comparisons: equal dtypes, result bool); casts are explicit.
+    """
+
+    op: str
+    dtype: torch.dtype
+    args: tuple[Node, ...] = ()
+    attr: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``buffer[index] = value`` (buffer: position in ``Kernel.buffers``); ``mode`` "set" or "add" (atomic)."""
+
+    buffer: int
+    index: Node
+    value: Node
+    mode: str = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A value folded over one sweep of the inner axes: sum prod max min any all argmax argmin.
+
+    ``value.dtype`` is what is folded, ``dtype`` what the result has (accumulation dtype for sum/prod).
+    argmax/argmin give the flat position within the inner axes (first occurrence; NaN wins, as ATen).
+    """
+
+    op: str
+    value: Node
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One sweep over the inner axes: fold ``reductions``, perform ``stores`` at every inner point."""
+
+    reductions: tuple[Reduction, ...] = ()
+    stores: tuple[Store, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """A kernel parameter: a base pointer to ``numel`` elements of ``dtype``; ``role`` is "in", "out" or "inout"."""
+
+    dtype: torch.dtype
+    numel: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """For every point of ``outer`` (independent, may run in parallel): run ``loops`` in order, then ``epilogue``.
+
+    Axes are numbered outer first: axis k < len(outer) is an outer axis, the rest are inner axes.
+    Softmax is outer=(rows,), inner=(cols,), three loops (max; sum of exp; store). A pointwise kernel has one loop
+    without reductions. ``epilogue`` stores happen once per outer point and see only outer axes and reduced values.
+    """
+
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    loops: tuple[Loop, ...]
+    epilogue: tuple[Store, ...]
+    buffers: tuple[BufferSpec, ...]
+
+
+# --- the plan of a whole graph -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor value of the plan: geometry over a storage. ``storage`` names the allocation it lives in."""
+
+    name: str
+    dtype: torch.dtype
+    device: torch.device
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """Run ``kernel`` on the tensors named, in ``Kernel.buffers`` order (base pointers include ``TensorSpec.offset``)."""
+
+    kernel: Kernel
+    buffers: tuple[str, ...]
+    origins: tuple[str, ...] = ()  # ATen ops (with user lines) this kernel came from, for the report
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """Call an ATen overload. args/kwargs are pytrees holding ``Ref(name)`` for tensors; results bind ``outputs``.
+
+    An output name may be None (unused). Outputs are fresh tensors with the geometry of their TensorSpec, unless
+    ``aliases`` says that the call is a view of an input.
+    """
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    outputs: tuple[str | None, ...]
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor of the plan, inside an ExternCall's arguments."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCall:
+    """``output`` is an as_strided alias of ``base`` with the geometry of its TensorSpec (no data moves)."""
+
+    output: str
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole graph: ``inputs`` and ``outputs`` name tensors (an output may be None or a constant), ``steps`` in order."""
+
+    tensors: dict[str, TensorSpec]
+    constants: dict[str, torch.Tensor]
+    inputs: tuple[str | None, ...]
+    outputs: tuple[Any, ...]
+    steps: tuple[KernelCall | ExternCall | ViewCall, ...]
