@@ -1,0 +1,308 @@
+"""The registry of graph-break reasons.
+
+In: a registered code and the particulars of one break. Out: `BreakReason`, printed in logs, errors and `explain`.
+Always: one frozen row per code (text, why, remedy), no duplicates; `docs/breaks.md` is generated from the rows.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One kind of graph break: what is said to the user, why it happens, what the user can do."""
+
+    code: str
+    text: str
+    why: str
+    remedy: str
+
+
+def _table(rows: Iterable[Reason]) -> Mapping[str, Reason]:
+    table: dict[str, Reason] = {}
+    for row in rows:
+        if row.code in table:
+            raise ValueError(f"break reason {row.code!r} is registered twice")
+        if not (row.text and row.why and row.remedy):
+            raise ValueError(f"break reason {row.code!r} lacks a text, a why or a remedy")
+        table[row.code] = row
+    return MappingProxyType(table)
+
+
+#: Every kind of break, by code. Adding one is one row here and one test.
+REASONS: Mapping[str, Reason] = _table(
+    (
+        Reason(
+            "unsupported-builtin",
+            "call of a Python builtin that is not modelled",
+            "The builtin is implemented in C and has no rule in capture, so its effect on captured values is unknown.",
+            "Move the call out of the compiled function, or mark its wrapper with graphlift.assume_constant_result if "
+            "its result never changes.",
+        ),
+        Reason(
+            "c-function",
+            "call of a C function that is not modelled",
+            "The callee has no Python bytecode to inline and is no known tensor operation.",
+            "Call it outside the compiled function, wrap it as a torch.library custom operator, or use "
+            "graphlift.allow_in_graph if it only computes on tensors.",
+        ),
+        Reason(
+            "data-dependent-branch",
+            "branch on the value of a tensor",
+            "Which way the branch goes depends on numbers that exist only when the graph has run.",
+            "Use torch.where or arithmetic instead of the branch, or branch on Python values or shapes.",
+        ),
+        Reason(
+            "tensor-item",
+            "a tensor's value is read into Python (.item(), .tolist(), int(), float())",
+            "The number exists only when the graph has run; Python code after it may depend on it.",
+            "Keep the value as a tensor, or read it after the compiled function has returned.",
+        ),
+        Reason(
+            "data-dependent-op",
+            "operator whose output shape depends on tensor values",
+            "The shape of the result (nonzero, masked_select, unique, ...) is known only when the graph has run.",
+            "Use a form with a fixed shape (torch.where with three arguments, a mask and a sum), or move it out.",
+        ),
+        Reason(
+            "dynamic-shape-op",
+            "operator that needs sizes that are not known while capturing",
+            "Capture works with the sizes of the example inputs; this operator asked for one it cannot know.",
+            "Pass the size as a Python integer argument, or move the operator out of the compiled function.",
+        ),
+        Reason(
+            "print-or-io",
+            "input or output (print, logging, files, warnings)",
+            "The effect must happen at this point of every call, so it runs in Python between two graphs.",
+            "Remove it, or guard it with `if not torch.compiler.is_compiling():`.",
+        ),
+        Reason(
+            "unsupported-opcode",
+            "bytecode instruction that is not supported",
+            "Capture has no rule for this instruction, so it runs natively.",
+            "Rewrite the line with simpler Python; the instruction is named in the detail.",
+        ),
+        Reason(
+            "generator",
+            "generator or coroutine that cannot be captured",
+            "The body of the generator is suspended and resumed by code that capture does not see.",
+            "Use a list or a comprehension instead of the generator.",
+        ),
+        Reason(
+            "context-manager",
+            "context manager that is not modelled",
+            "Entering and leaving it may change state that capture does not know.",
+            "Enter the context outside the compiled function.",
+        ),
+        Reason(
+            "requested-break",
+            "graph break requested by graphlift.graph_break() or torch._dynamo.graph_break()",
+            "The program asks for it.",
+            "Remove the call.",
+        ),
+        Reason(
+            "disabled-function",
+            "call of a function marked with graphlift.disable or torch.compiler.disable",
+            "The function asks to be run by Python as it is.",
+            "Remove the mark, or call the function outside the compiled function.",
+        ),
+        Reason(
+            "unsupported-fake-op",
+            "tensor operator that failed on fake tensors",
+            "Capture runs each operator once on metadata alone; this one has no metadata implementation.",
+            "Register a fake implementation (torch.library.register_fake), or mark the caller with graphlift.disable.",
+        ),
+        Reason(
+            "exception-raised",
+            "exception raised while capturing",
+            "The code raised with these inputs; it runs in Python so that the exception is the user's own.",
+            "Nothing, if the exception is meant; otherwise fix the cause shown in the detail.",
+        ),
+        Reason(
+            "break-in-except-handler",
+            "break inside an except or finally block that is handling an exception",
+            "The exception being handled is state of the interpreter that a resume function cannot restore.",
+            "Move the work out of the handler: keep what is needed in a variable, and go on after the block.",
+        ),
+        Reason(
+            "attribute-mutation",
+            "change of an attribute that cannot be replayed",
+            "The object has its own __setattr__, is implemented in C, or is not reachable from the inputs.",
+            "Return the new value instead of storing it, or store it outside the compiled function.",
+        ),
+        Reason(
+            "unsupported-mutation",
+            "change of an object that cannot be replayed",
+            "Changes are replayed after the graph, and this object's type has no rule for that.",
+            "Use a list, a dict or an attribute of a plain object, or do it outside the compiled function.",
+        ),
+        Reason(
+            "unsupported-object",
+            "object of a type that is not supported",
+            "Capture has no rule to guard or rebuild a value of this type.",
+            "Pass what is needed of it as plain values (numbers, strings, tensors, lists, dicts).",
+        ),
+        Reason(
+            "unsupported-attribute",
+            "attribute access that runs code that cannot be captured",
+            "The attribute is computed by a C descriptor or by code that capture cannot inline.",
+            "Read the attribute outside the compiled function and pass the value.",
+        ),
+        Reason(
+            "unsupported-call",
+            "call that cannot be inlined",
+            "The callee's arguments, defaults or body use something that capture does not support.",
+            "See the detail; simplify the callee or mark it with graphlift.disable to accept the break.",
+        ),
+        Reason(
+            "unsupported-tensor-subclass",
+            "tensor subclass or mode that is not supported",
+            "The type overrides how tensor operations behave, in Python that capture does not run.",
+            "Convert to a plain tensor (.as_subclass(torch.Tensor)) before the compiled function.",
+        ),
+        Reason(
+            "frame-introspection",
+            "code that looks at its own frame (locals(), sys._getframe, inspect.stack)",
+            "The compiled code does not have the frames the code would look at.",
+            "Pass the values explicitly.",
+        ),
+        Reason(
+            "dynamic-import",
+            "import that runs code or cannot be resolved while capturing",
+            "The first import of a module runs arbitrary code.",
+            "Import at the top of the module.",
+        ),
+        Reason(
+            "inline-limit",
+            "inlining or unrolling limit reached",
+            "The call chain is too deep or a loop too long to be captured as one graph.",
+            "Compile the body of the loop instead of the whole, or use tensor operations for the loop.",
+        ),
+        Reason(
+            "backend-failure",
+            "the backend could not compile the graph",
+            "The backend raised; the graph runs as captured.",
+            "Run with backend='eager' to confirm, and report the graph printed under GRAPHLIFT_LOGS=graph_code.",
+        ),
+        Reason(
+            "codegen-failure",
+            "code generation failed for a graph",
+            "Lowering or code generation raised; the graph runs operator by operator through ATen.",
+            "Nothing for correctness; report the message in the detail. GRAPHLIFT_STRICT=1 raises it instead.",
+        ),
+        Reason(
+            "cache-limit",
+            "cache_size_limit reached",
+            "The guards of every cached entry failed, and no further entry is compiled: the function runs eagerly.",
+            "See which guard fails (GRAPHLIFT_LOGS=recompiles) and make that value constant or a tensor, or raise "
+            "graphlift.config.cache_size_limit.",
+        ),
+        Reason(
+            "not-capturable",
+            "frame that is never captured",
+            "It is a generator, uses frame introspection, or belongs to a module whose functions run as they are.",
+            "Nothing; functions that it calls are captured when they run.",
+        ),
+        Reason(
+            "internal-error",
+            "fault in graphlift itself",
+            "Capture raised an unexpected exception; the call ran eagerly and the answer is eager's.",
+            "Run with GRAPHLIFT_STRICT=1 to see the traceback, and report it.",
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One frame of the user's stack, outermost first in `BreakReason.stack`."""
+
+    filename: str
+    lineno: int
+    name: str
+
+    @property
+    def line(self) -> str:
+        """The source text of the line, stripped; empty where the file cannot be read."""
+        return linecache.getline(self.filename, self.lineno).strip()
+
+    def __str__(self) -> str:
+        head = f'File "{self.filename}", line {self.lineno}, in {self.name}'
+        return f"{head}\n  {self.line}" if self.line else head
+
+
+@dataclass(frozen=True, slots=True)
+class BreakReason:
+    """One graph break: a registered code with what was found, at the user's line.
+
+    `stack`: the user's frames, outermost first (the last one holds `lineno`); may be empty.
+    """
+
+    code: str
+    detail: str = ""
+    filename: str = "<unknown>"
+    lineno: int = 0
+    stack: tuple[StackFrame, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.code not in REASONS:
+            raise ValueError(
+                f"unregistered break reason {self.code!r}; add a row to graphlift.capture.reasons"
+            )
+
+    @property
+    def reason(self) -> Reason:
+        """The registered row."""
+        return REASONS[self.code]
+
+    @property
+    def where(self) -> str:
+        """`file:line` of the user's code."""
+        return f"{self.filename}:{self.lineno}"
+
+    def headline(self) -> str:
+        """One line: code, text and detail."""
+        text = f"{self.code}: {self.reason.text}"
+        return f"{text} ({self.detail})" if self.detail else text
+
+    def user_stack(self) -> str:
+        """The user's stack as a traceback prints it; at least the line itself."""
+        if self.stack:
+            return "\n".join(str(frame) for frame in self.stack)
+        line = linecache.getline(self.filename, self.lineno).strip()
+        head = f'File "{self.filename}", line {self.lineno}'
+        return f"{head}\n  {line}" if line else head
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                self.headline(),
+                *(f"  {line}" for line in self.user_stack().splitlines()),
+                f"  why: {self.reason.why}",
+                f"  what to do: {self.reason.remedy}",
+            ]
+        )
+
+
+def breaks_markdown() -> str:
+    """The text of `docs/breaks.md`: one section per registered reason."""
+    parts = [
+        "# Graph breaks",
+        "",
+        "Generated from `graphlift.capture.reasons` by `make docs`; edit the rows there. A graph break is not an error:",
+        "the function is split into two graphs and the instruction in question runs in Python. `graphlift.explain(fn)`",
+        "lists the breaks of a function; `GRAPHLIFT_LOGS=graph_breaks` prints them as they happen;",
+        "`fullgraph=True` turns them into `GraphBreakError`.",
+        "",
+        "| code | what |",
+        "|---|---|",
+        *(f"| [`{row.code}`](#{row.code}) | {row.text} |" for row in REASONS.values()),
+    ]
+    for row in REASONS.values():
+        parts += ["", f"## {row.code}", "", f"{row.text[0].upper()}{row.text[1:]}.", ""]
+        parts += [f"**Why.** {row.why}", "", f"**What to do.** {row.remedy}"]
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,195 @@
+"""graphlift's configuration: one row per flag.
+
+In: the environment at import, assignments (`graphlift.config.cache_size_limit = 16`) and `patch`. Out: plain module
+attributes. Always: a value has its flag's type, and assigning an unknown name raises; `docs/config.md` is generated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphlift.errors import InvalidOption
+
+
+def _no_check(value: Any) -> str | None:
+    return None
+
+
+def _at_least_one(value: Any) -> str | None:
+    return None if value >= 1 else "an integer of at least 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: `check` returns what was expected when a value of the right type is not allowed."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    env: str
+    check: Callable[[Any], str | None] = _no_check
+
+
+_ROWS = (
+    Flag(
+        "cache_size_limit",
+        int,
+        8,
+        "How many compiled entries one code object may have per compiled callable. Beyond it the function runs "
+        "eagerly, with one warning that names the guard that kept failing.",
+        "GRAPHLIFT_CACHE_SIZE_LIMIT",
+        _at_least_one,
+    ),
+    Flag(
+        "strict",
+        bool,
+        False,
+        "Raise where graphlift would otherwise log, fall back to eager or ATen, and go on. For tests and bug reports.",
+        "GRAPHLIFT_STRICT",
+    ),
+    Flag(
+        "disable",
+        bool,
+        False,
+        "Make graphlift.compile return its argument unchanged, to rule graphlift out while debugging.",
+        "GRAPHLIFT_DISABLE",
+    ),
+    Flag(
+        "logs",
+        str,
+        "",
+        "Comma-separated log artifacts to print on stderr: graph_breaks, guards, recompiles, graph_code, aot, "
+        "output_code, source, timings, or all.",
+        "GRAPHLIFT_LOGS",
+    ),
+)
+
+FLAGS: Mapping[str, Flag] = types.MappingProxyType({row.name: row for row in _ROWS})
+
+# For type checkers and for readers; the values are set from FLAGS at the end of the module.
+cache_size_limit: int
+strict: bool
+disable: bool
+logs: str
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+def _parse(flag: Flag, text: str) -> Any:
+    """The value written in an environment variable."""
+    if flag.type is bool:
+        word = text.strip().lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+    elif flag.type is int:
+        with contextlib.suppress(ValueError):
+            return int(text)
+    else:
+        return text
+    raise InvalidOption(
+        f"environment variable {flag.env} has no valid value",
+        found=repr(text),
+        expected=_EXPECTED[flag.type],
+        hint=f"unset {flag.env} or set it to such a value; {flag.help}",
+    )
+
+
+_EXPECTED = {bool: "1 or 0", int: "an integer", str: "a string"}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """`value` if the flag `name` may have it; raises InvalidOption otherwise."""
+    flag = FLAGS.get(name)
+    if flag is None:
+        raise InvalidOption(
+            f"graphlift.config has no flag {name!r}",
+            expected="one of " + ", ".join(FLAGS),
+            hint="check the spelling",
+        )
+    expected = f"a value of type {flag.type.__name__}" if type(value) is not flag.type else flag.check(value)
+    if expected is not None:
+        raise InvalidOption(
+            f"graphlift.config.{name} cannot have this value", found=repr(value), expected=expected
+        )
+    return value
+
+
+@contextlib.contextmanager
+def patch(**values: Any) -> Iterator[None]:
+    """Sets flags for the duration of a `with` block (or of a decorated function), then restores them."""
+    this = sys.modules[__name__]
+    new = {name: _checked(name, value) for name, value in values.items()}
+    old = {name: getattr(this, name) for name in new}
+    try:
+        for name, value in new.items():
+            setattr(this, name, value)
+        yield
+    finally:
+        for name, value in old.items():
+            setattr(this, name, value)
+
+
+def snapshot() -> dict[str, Any]:
+    """All flags and their current values."""
+    this = sys.modules[__name__]
+    return {name: getattr(this, name) for name in FLAGS}
+
+
+def config_markdown() -> str:
+    """The text of `docs/config.md`."""
+    parts = [
+        "# Configuration",
+        "",
+        "Generated from `graphlift.config` by `make docs`; edit the rows there. Set a flag by assignment",
+        "(`graphlift.config.cache_size_limit = 16`), for a block (`with graphlift.config.patch(strict=True):`), or in",
+        "the environment before the first import.",
+        "",
+        "| flag | type | default | environment | what it does |",
+        "|---|---|---|---|---|",
+    ]
+    for flag in FLAGS.values():
+        parts.append(
+            f"| `{flag.name}` | {flag.type.__name__} | `{flag.default!r}` | `{flag.env}` | {flag.help} |"
+        )
+    return "\n".join(parts) + "\n"
+
+
+class _ConfigModule(types.ModuleType):
+    """The module itself, with assignments checked."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__"):
+            super().__setattr__(name, value)
+            return
+        super().__setattr__(name, _checked(name, value))
+        if name == "logs":
+            _logs_changed(value)
+
+    def __delattr__(self, name: str) -> None:
+        raise InvalidOption(f"graphlift.config.{name} cannot be deleted", hint="assign its default instead")
+
+
+def _logs_changed(value: str) -> None:
+    """Applies a new `logs` value where the log module is in use already; it reads the flag itself when imported."""
+    logs_module = sys.modules.get("graphlift.logs")
+    if logs_module is not None:
+        logs_module.configure(value)
+
+
+def _initialise() -> None:
+    this = sys.modules[__name__]
+    this.__class__ = _ConfigModule
+    for flag in FLAGS.values():
+        text = os.environ.get(flag.env)
+        setattr(this, flag.name, flag.default if text is None else _parse(flag, text))
+
+
+_initialise()
