@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
 
-@dataclass(frozen=True, slots=True)
 class Node:
     """One scalar value inside a loop nest.
 
@@ -23,16 +23,51 @@ class Node:
       where a false mask gives ``other`` and does not touch memory,
     - ``reduced`` (attr: (loop, position) of an earlier loop's reduction result),
     - ``cast`` (to ``dtype``, with ATen's conversion rules), ``bitcast``,
-    - arithmetic, comparison, logic and math by name: add sub mul div floordiv mod neg abs exp log ... where min max
-      lt le gt ge eq ne and or xor not shl shr ... (min/max propagate NaN as ATen does).
+    - arithmetic, comparison, logic and math by name: the rows of ``lower.interpret.OPS``, which define them.
 
-    All args of an arithmetic node have the node's dtype (comparisons: equal dtypes, result bool); casts are explicit.
+    All args of an arithmetic node have the node's dtype (comparisons: equal dtypes, result bool; ``where``: a bool
+    and two values); casts are explicit.
+
+    Nodes are interned: structurally equal nodes are one object, so equality and hashing are by identity and cheap on
+    graphs with much sharing. Immutable; ``replace`` gives a changed node.
     """
+
+    __slots__ = ("__weakref__", "args", "attr", "dtype", "op")
+    __match_args__ = ("op", "dtype", "args", "attr")
 
     op: str
     dtype: torch.dtype
-    args: tuple[Node, ...] = ()
-    attr: Any = None
+    args: tuple[Node, ...]
+    attr: Any
+
+    def __new__(cls, op: str, dtype: torch.dtype, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
+        # 0.0 == -0.0, 1 == True and nan != nan would confuse constants: numbers go by type and text.
+        key = (op, dtype, tuple(args), (type(attr), repr(attr)) if isinstance(attr, (int, float)) else attr)
+        found = _NODES.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            for name, value in (("op", op), ("dtype", dtype), ("args", tuple(args)), ("attr", attr)):
+                object.__setattr__(found, name, value)
+            found = _NODES.setdefault(key, found)
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"Node is immutable: cannot set {name}; use replace()")
+
+    def replace(self, **changes: Any) -> Node:
+        """This node with some of op, dtype, args, attr changed."""
+        return Node(**{"op": self.op, "dtype": self.dtype, "args": self.args, "attr": self.attr, **changes})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Node, (self.op, self.dtype, self.args, self.attr)
+
+    def __repr__(self) -> str:
+        attr = "" if self.attr is None else repr(self.attr)
+        inner = ", ".join([attr] * bool(attr) + [repr(arg) for arg in self.args])
+        return f"{self.op}.{str(self.dtype).removeprefix('torch.')}({inner})"
+
+
+_NODES: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
