@@ -1,0 +1,1 @@
+"""Models in plain torch, and the demo: each file reads and runs alone."""

@@ -1,0 +1,42 @@
+"""What all tests share: strict mode, the compiler under test, and the repository on the import path.
+
+`--compiler torch` runs the same tests on torch.compile, which is how the tests themselves are checked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Before anything of graphlift is imported: an internal error is a failure here, not a quiet step back to eager.
+os.environ.setdefault("GRAPHLIFT_STRICT", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "ci", max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("long", parent=settings.get_profile("ci"), max_examples=1000, derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--compiler", default="graphlift", help="compiler under test: graphlift, torch or eager")
+
+
+@pytest.fixture
+def compiler(request: pytest.FixtureRequest):
+    """The compiler under test, with empty caches before and after."""
+    from benchmarks.compilers import COMPILERS
+
+    made = COMPILERS[request.config.getoption("--compiler")]()
+    made.reset()
+    yield made
+    made.reset()
