@@ -59,7 +59,9 @@ class Model:
         return self.loss(output, targets)
 
 
-def tokens(options: Mapping[str, Any], batch: int, generator: torch.Generator, length: str = "length") -> Tensor:
+def tokens(
+    options: Mapping[str, Any], batch: int, generator: torch.Generator, length: str = "length"
+) -> Tensor:
     return torch.randint(1, options["vocab_size"], (batch, options[length]), generator=generator)
 
 

@@ -15,7 +15,12 @@ class LSTMLanguageModel(nn.Module):
     """Embedding, stacked LSTM, projection; the embedding's weight is shared with the projection when ``tied``."""
 
     def __init__(
-        self, vocabulary: int = 10_000, width: int = 256, layers: int = 2, dropout: float = 0.1, tied: bool = True
+        self,
+        vocabulary: int = 10_000,
+        width: int = 256,
+        layers: int = 2,
+        dropout: float = 0.1,
+        tied: bool = True,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)

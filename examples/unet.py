@@ -43,7 +43,9 @@ class Up(nn.Module):
         missing_h = skip.size(2) - x.size(2)
         missing_w = skip.size(3) - x.size(3)
         if missing_h or missing_w:
-            x = F.pad(x, (missing_w // 2, missing_w - missing_w // 2, missing_h // 2, missing_h - missing_h // 2))
+            x = F.pad(
+                x, (missing_w // 2, missing_w - missing_w // 2, missing_h // 2, missing_h - missing_h // 2)
+            )
         return self.conv(torch.cat([skip, x], dim=1))
 
 

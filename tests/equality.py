@@ -48,7 +48,11 @@ def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from leaves(getattr(value, field.name), f"{path}.{field.name}")
-    elif hasattr(value, "__dict__") and not isinstance(value, (Tensor, nn.Module, type)) and not callable(value):
+    elif (
+        hasattr(value, "__dict__")
+        and not isinstance(value, (Tensor, nn.Module, type))
+        and not callable(value)
+    ):
         for name in sorted(vars(value)):
             yield from leaves(vars(value)[name], f"{path}.{name}")
     else:
@@ -68,7 +72,9 @@ def assert_equal(
             same_nan = isinstance(b, float) and b != b and isinstance(a, float) and a != a
             assert type(a) is type(b), f"{where}: found {type(a).__name__}, eager has {type(b).__name__}"
             assert same_nan or a is b or a == b or close(a, b), f"{where}: found {a!r}, eager has {b!r}"
-    assert len(got_leaves) == len(expected_leaves), f"{path}: {len(got_leaves)} leaves, eager has {len(expected_leaves)}"
+    assert len(got_leaves) == len(expected_leaves), (
+        f"{path}: {len(got_leaves)} leaves, eager has {len(expected_leaves)}"
+    )
     if strict:
         assert_same_aliasing(got_leaves, expected_leaves)
 
@@ -89,10 +95,17 @@ def assert_tensors_equal(
     if strict and b.layout == torch.strided:
         assert a.stride() == b.stride(), f"{path}: strides are {a.stride()}, eager has {b.stride()}"
         assert a._is_view() == b._is_view(), f"{path}: is a view: {a._is_view()}, eager has {b._is_view()}"
-        assert (a.grad_fn is None) == (b.grad_fn is None), f"{path}: grad_fn is {a.grad_fn}, eager has {b.grad_fn}"
+        assert (a.grad_fn is None) == (b.grad_fn is None), (
+            f"{path}: grad_fn is {a.grad_fn}, eager has {b.grad_fn}"
+        )
     limit = tolerance or TOLERANCES.get(b.dtype, EXACT)
     torch.testing.assert_close(
-        a.detach(), b.detach(), rtol=limit.rtol, atol=limit.atol, equal_nan=True, msg=lambda text: f"{path}: {text}"
+        a.detach(),
+        b.detach(),
+        rtol=limit.rtol,
+        atol=limit.atol,
+        equal_nan=True,
+        msg=lambda text: f"{path}: {text}",
     )
 
 
@@ -122,7 +135,9 @@ def assert_gradients_equal(got: nn.Module, expected: nn.Module, *, rtol: float =
         assert (found is None) == (wanted is None), f"gradient of {name}: found {found}, eager has {wanted}"
         if found is None or wanted is None:
             continue
-        assert found.shape == wanted.shape and found.dtype == wanted.dtype, f"gradient of {name}: other shape or dtype"
+        assert found.shape == wanted.shape and found.dtype == wanted.dtype, (
+            f"gradient of {name}: other shape or dtype"
+        )
         limit = rtol * max(wanted.abs().max().item(), 1e-4 * largest)
         difference = (found - wanted).abs().max().item()
         assert difference <= limit, f"gradient of {name}: differs by {difference:.3g}, allowed {limit:.3g}"

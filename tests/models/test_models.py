@@ -10,6 +10,7 @@ import copy
 
 import pytest
 import torch
+
 from benchmarks.compilers import Compiler
 from benchmarks.zoo import MODELS, Model
 from tests.equality import assert_equal, assert_gradients_equal, assert_state_equal
