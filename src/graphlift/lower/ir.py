@@ -20,13 +20,17 @@ class Node:
 
     - ``const`` (attr: Python number), ``axis`` (attr: axis number; int64),
     - ``load`` (attr: buffer position in ``Kernel.buffers``; args: flat element index[, mask, other]),
-      where a false mask gives ``other`` and does not touch memory,
+      where a false mask gives ``other`` and does not touch memory. A load may read what an *earlier loop* of the
+      same kernel stored for the same outer point,
     - ``reduced`` (attr: (loop, position) of an earlier loop's reduction result),
     - ``cast`` (to ``dtype``, with ATen's conversion rules), ``bitcast``,
     - arithmetic, comparison, logic and math by name: the rows of ``lower.interpret.OPS``, which define them.
 
     All args of an arithmetic node have the node's dtype (comparisons: equal dtypes, result bool; ``where``: a bool
-    and two values); casts are explicit.
+    and two values); casts are explicit. bf16/fp16 occur only in load, store, const, cast, where and bit operations:
+    arithmetic on them is float32 between casts. Integer divisors are never 0; shift counts are within the width.
+    Index nodes are sums of ``mul(axis, const)`` terms (coefficient 1 and offset 0 omitted), axes ascending, then the
+    terms that are no axes (indirect loads, floordiv/mod of axes), then the constant.
 
     Nodes are interned: structurally equal nodes are one object, so equality and hashing are by identity and cheap on
     graphs with much sharing. Immutable; ``replace`` gives a changed node.
@@ -42,12 +46,15 @@ class Node:
 
     def __new__(cls, op: str, dtype: torch.dtype, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
         # 0.0 == -0.0, 1 == True and nan != nan would confuse constants: numbers go by type and text.
-        key = (op, dtype, tuple(args), (type(attr), repr(attr)) if isinstance(attr, (int, float)) else attr)
-        found = _NODES.get(key)
+        key = (op, dtype, args, (type(attr), repr(attr)) if op == "const" else attr)
+        reference = _NODES.data.get(key)  # the dictionary below the WeakValueDictionary: much faster
+        found = reference and reference()
         if found is None:
             found = object.__new__(cls)
-            for name, value in (("op", op), ("dtype", dtype), ("args", tuple(args)), ("attr", attr)):
-                object.__setattr__(found, name, value)
+            _set_op(found, op)
+            _set_dtype(found, dtype)
+            _set_args(found, args)
+            _set_attr(found, attr)
             found = _NODES.setdefault(key, found)
         return found
 
@@ -68,6 +75,8 @@ class Node:
 
 
 _NODES: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
+_set_op, _set_dtype = Node.op.__set__, Node.dtype.__set__  # type: ignore[attr-defined]
+_set_args, _set_attr = Node.args.__set__, Node.attr.__set__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +112,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """A kernel parameter: a base pointer to ``numel`` elements of ``dtype``; ``role`` is "in", "out" or "inout"."""
+    """A kernel parameter: a base pointer to ``numel`` elements of ``dtype``; ``role`` is "in", "out" or "inout".
+
+    "out" is written before it is read, if it is read at all; "inout" has contents that matter on entry.
+    """
 
     dtype: torch.dtype
     numel: int
@@ -116,7 +128,7 @@ class Kernel:
 
     Axes are numbered outer first: axis k < len(outer) is an outer axis, the rest are inner axes.
     Softmax is outer=(rows,), inner=(cols,), three loops (max; sum of exp; store). A pointwise kernel has one loop
-    without reductions. ``epilogue`` stores happen once per outer point and see only outer axes and reduced values.
+    without reductions and no inner axes. ``epilogue`` stores happen once per outer point and see only outer axes and reduced values.
     """
 
     outer: tuple[int, ...]
@@ -155,8 +167,8 @@ class KernelCall:
 class ExternCall:
     """Call an ATen overload. args/kwargs are pytrees holding ``Ref(name)`` for tensors; results bind ``outputs``.
 
-    An output name may be None (unused). Outputs are fresh tensors with the geometry of their TensorSpec, unless
-    ``aliases`` says that the call is a view of an input.
+    An output name may be None (unused). Outputs are fresh tensors with the geometry of their TensorSpec, unless the
+    spec's ``storage`` is that of an input: then the call returns a view of it.
     """
 
     target: Any
@@ -182,6 +194,22 @@ class ViewCall:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckCall:
+    """If the one-element bool tensor ``flag`` is true, some element of ``index`` is outside [low, high) (and is not
+    ``ignore``): raise the builtin exception named ``error`` with ``message``, where ``{value}`` is the first such
+    element. Placed before every kernel that loads through ``index``; the flag is computed by a kernel.
+    """
+
+    flag: str
+    index: str
+    low: int
+    high: int
+    ignore: int | None
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole graph: ``inputs`` and ``outputs`` name tensors (an output may be None or a constant), ``steps`` in order."""
 
@@ -189,4 +217,4 @@ class Plan:
     constants: dict[str, torch.Tensor]
     inputs: tuple[str | None, ...]
     outputs: tuple[Any, ...]
-    steps: tuple[KernelCall | ExternCall | ViewCall, ...]
+    steps: tuple[KernelCall | ExternCall | ViewCall | CheckCall, ...]
