@@ -1,0 +1,12 @@
+"""Fake tensors: metadata without memory.
+
+In: real tensors, through `FakeMode.from_real`. Out: FakeTensors on which torch runs and computes metadata only.
+Always: device, strides, aliasing, autograd state and errors are eager's.
+"""
+
+from .errors import DataDependent, FakeLimit, Unsupported
+from .mode import FakeMode
+from .spec import FakeStorage, Spec
+from .tensor import FakeTensor
+
+__all__ = ["DataDependent", "FakeLimit", "FakeMode", "FakeStorage", "FakeTensor", "Spec", "Unsupported"]

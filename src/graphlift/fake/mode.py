@@ -1,0 +1,513 @@
+"""The dispatch mode that computes operators on fake tensors.
+
+In: operators as dispatch sends them, below autograd. Out: fakes whose metadata equal what eager would give.
+Always: no data is read or computed; metadata are computed once per (operator, argument metadata) and then remembered.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .errors import DataDependent, Unsupported
+from .ops import MIXED_DEVICES, Kind, OpInfo, aten, op_info
+from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
+from .tensor import FakeTensor, new_fake, set_metadata
+
+CPU = torch.device("cpu")
+_SIMPLE = frozenset(
+    (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+)
+# Result recipes by metadata key; dropped whole when large. Values are pure functions of the key.
+_CACHE: dict[tuple, Any] = {}
+_CACHE_LIMIT = 200_000
+
+
+class _NotHashable(Exception):
+    """An argument that cannot be part of a key (a real tensor to convert, an opaque object)."""
+
+
+class _Literal:
+    """A non-tensor result."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class FakeMode(TorchDispatchMode):
+    """Context in which operators on fakes, and factory functions, give fakes."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the default wraps dispatch in torch._dynamo, which must not be imported
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fakes: dict[int, tuple[weakref.ref, FakeTensor]] = {}
+        self._homes: dict[int, tuple[list[weakref.ref], FakeStorage]] = {}
+        self._minting: tuple[Spec, FakeStorage] | None = None
+
+    # -- entry ---------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.dispatch(func, args, kwargs or {})
+
+    def dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        rule = _SPECIAL.get(func)
+        if rule is not None:
+            result = rule(self, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        info = op_info(func)
+        try:
+            key = metadata_key(func, args, kwargs)
+        except _NotHashable:
+            args, kwargs = self.convert(args), self.convert(kwargs)
+            try:
+                key = metadata_key(func, args, kwargs)
+            except _NotHashable:
+                key = None
+        return _RULES[info.kind](self, info, key, args, kwargs)
+
+    # -- real tensors --------------------------------------------------------------------------------------
+
+    def from_real(self, t: Tensor) -> FakeTensor:
+        """The fake of a real tensor: the same fake each time, aliasing the fakes of its aliases.
+
+        Raises: Unsupported for tensors without strides or storage (sparse, nested, quantized, subclasses).
+        """
+        if type(t) is FakeTensor:
+            return t
+        known = self._fakes.get(id(t))
+        if known is not None and known[0]() is t:
+            return known[1]
+        if (type(t) is not Tensor and not _is_plain(t)) or t.layout is not torch.strided or t.is_quantized:
+            raise Unsupported(type(t).__name__, f"a tensor of layout {t.layout} has no fake here")
+        if torch._C._functorch.is_functorch_wrapped_tensor(t):
+            raise Unsupported(type(t).__name__, "a tensor wrapped by a torch.func transform has no fake here")
+        device = t.device
+        spec = spec_of(t, device)
+        fake = self._fake_like(t, spec, self._home_of(t, spec))
+        self._fakes[id(t)] = (weakref.ref(t), fake)
+        return fake
+
+    def _home_of(self, t: Tensor, spec: Spec) -> FakeStorage:
+        storage = t.untyped_storage()
+        known = self._homes.get(storage._cdata)
+        if known is not None and any(r() is not None for r in known[0]):
+            known[0].append(weakref.ref(t))
+            return known[1]
+        home = FakeStorage(storage.nbytes())
+        self._homes[storage._cdata] = ([weakref.ref(t)], home)
+        return home
+
+    def _fake_like(self, t: Tensor, spec: Spec, home: FakeStorage) -> FakeTensor:
+        if not t.requires_grad or t.is_leaf:
+            fake = new_fake(self, spec, home, t.requires_grad)
+        else:
+            leaf = new_fake(self, spec, home, True)
+            fake = self.non_leaf(leaf)
+        if isinstance(t, torch.nn.Parameter):
+            fake._is_param = True
+        return fake
+
+    def non_leaf(self, leaf: FakeTensor) -> FakeTensor:
+        """A differentiable copy of `leaf` with the same metadata and storage, and not a view of it."""
+        self._minting = (leaf.spec, leaf.home)
+        try:
+            with torch.enable_grad():
+                return torch.clone(leaf)
+        finally:
+            self._minting = None
+
+    def convert(self, value: Any) -> Any:
+        """Replace the real tensors inside `value` by fakes."""
+        if type(value) is FakeTensor:
+            return value
+        if isinstance(value, Tensor):
+            return self.convert_constant(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.convert(v) for v in value])
+        if isinstance(value, dict):
+            return {k: self.convert(v) for k, v in value.items()}
+        return value
+
+    def convert_constant(self, t: Tensor) -> FakeTensor:
+        return self.from_real(t)
+
+    def lift(self, t: Tensor) -> FakeTensor:
+        """A fresh fake of a literal (`torch.tensor(...)`); small ones remember their value."""
+        if type(t) is FakeTensor:
+            return t
+        spec = make_spec(tuple(t.shape), tuple(t.stride()), 0, t.dtype, t.device)
+        home = FakeStorage(spec.nbytes())
+        if t.numel() == 1 and t.device == CPU:
+            home.constant = t
+        return new_fake(self, spec, home)
+
+    # -- results -------------------------------------------------------------------------------------------
+
+    def fresh(self, spec: Spec) -> FakeTensor:
+        return new_fake(self, spec, FakeStorage(spec.nbytes()))
+
+    def wrap(self, recipe: Any) -> Any:
+        if type(recipe) is Spec:
+            return new_fake(self, recipe, FakeStorage(recipe.nbytes()))
+        if type(recipe) is tuple:
+            return tuple([self.wrap(r) for r in recipe])
+        if type(recipe) is list:
+            return [self.wrap(r) for r in recipe]
+        return recipe.value
+
+
+def _is_plain(t: Tensor) -> bool:
+    cls = type(t)
+    return cls is torch.nn.Parameter or cls is torch.nn.Buffer or (isinstance(t, torch.nn.Parameter) and cls is Tensor)
+
+
+# -- keys --------------------------------------------------------------------------------------------------
+
+
+def metadata_key(func: Any, args: tuple, kwargs: dict) -> tuple:
+    """All that output metadata can depend on: operator, argument metadata, other arguments, default dtype."""
+    parts: list[Any] = [func, torch.get_default_dtype()]
+    append = parts.append
+    for a in args:
+        cls = type(a)
+        if cls is FakeTensor:
+            append(a.spec)
+        elif cls is list or cls is tuple:
+            append(_list_key(a))
+        elif cls in _SIMPLE:
+            append(cls)
+            append(a)
+        else:
+            append(_other_key(a))
+    if kwargs:
+        for k, a in kwargs.items():
+            append(k)
+            cls = type(a)
+            if cls is FakeTensor:
+                append(a.spec)
+            elif cls is list or cls is tuple:
+                append(_list_key(a))
+            elif cls in _SIMPLE:
+                append(cls)
+                append(a)
+            else:
+                append(_other_key(a))
+    return tuple(parts)
+
+
+def _list_key(values: list | tuple) -> tuple:
+    parts: list[Any] = []
+    for a in values:
+        cls = type(a)
+        if cls is FakeTensor:
+            parts.append(a.spec)
+        elif cls is int:
+            parts.append(a)
+        elif cls in _SIMPLE:
+            parts.append(cls)
+            parts.append(a)
+        elif cls is list or cls is tuple:
+            parts.append(_list_key(a))
+        else:
+            parts.append(_other_key(a))
+    return tuple(parts)
+
+
+def _other_key(a: Any) -> Any:
+    if isinstance(a, torch.Generator):
+        return torch.Generator
+    if isinstance(a, (int, float)) and not isinstance(a, Tensor):  # numpy scalars, IntEnum
+        return (type(a), a)
+    raise _NotHashable
+
+
+# -- computing metadata ------------------------------------------------------------------------------------
+
+
+def fakes_in(args: Any, into: list[FakeTensor]) -> list[FakeTensor]:
+    for a in args:
+        if type(a) is FakeTensor:
+            into.append(a)
+        elif type(a) is list or type(a) is tuple:
+            fakes_in(a, into)
+    return into
+
+
+def common_device(name: str, args: tuple, kwargs: dict) -> torch.device | None:
+    """The device the result lives on. Raises: RuntimeError, as eager, where the arguments' devices clash."""
+    device: torch.device | None = None
+    scalar: torch.device | None = None
+    for f in fakes_in((*args, *kwargs.values()), []):
+        d = f.spec.device
+        if not f.spec.shape and d.type == "cpu":
+            scalar = d
+        elif device is None:
+            device = d
+        elif d != device and name not in MIXED_DEVICES:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {device} and {d}!"
+            )
+    return device if device is not None else scalar
+
+
+def result_device(info: OpInfo, args: tuple, kwargs: dict) -> torch.device:
+    wanted = kwargs.get("device")
+    if wanted is not None:
+        wanted = torch.device(wanted)
+        if wanted.index is None and wanted.type not in ("cpu", "meta"):
+            wanted = torch.device(wanted.type, 0)
+        return wanted
+    found = common_device(info.name, args, kwargs)
+    return found if found is not None else CPU
+
+
+def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int, Tensor]]:
+    """Run the operator's meta kernel on stand-ins; gives its result and the stand-in of each fake (by id)."""
+    standins: dict[int, Tensor] = {}
+
+    def lower(a: Any) -> Any:
+        if type(a) is FakeTensor:
+            t = standins.get(id(a))
+            if t is None:
+                t = standins[id(a)] = meta_tensor(a.spec, a.home)
+            return t
+        if type(a) is list or type(a) is tuple:
+            return type(a)([lower(v) for v in a])
+        if isinstance(a, torch.Generator):
+            return None
+        return a
+
+    meta_args = lower(args)
+    meta_kwargs = {k: lower(v) for k, v in kwargs.items()}
+    if "device" in meta_kwargs or not standins:
+        if any(a.name == "device" for a in info.func._schema.arguments):
+            meta_kwargs["device"] = META
+    if meta_kwargs.get("pin_memory"):
+        meta_kwargs["pin_memory"] = False
+    try:
+        return info.func(*meta_args, **meta_kwargs), standins
+    except NotImplementedError as e:
+        if "meta" in str(e).lower():
+            raise Unsupported(info.name) from None
+        raise
+
+
+def recipe_of(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return spec_of(value, device) if value.device.type == "meta" else spec_of(value, value.device)
+    if isinstance(value, (tuple, list)):
+        return type(value)([recipe_of(v, device) for v in value])
+    return _Literal(value)
+
+
+def remember(key: tuple | None, recipe: Any) -> None:
+    if key is not None:
+        if len(_CACHE) >= _CACHE_LIMIT:
+            _CACHE.clear()
+        _CACHE[key] = recipe
+
+
+def pure_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    recipe = _CACHE.get(key) if key is not None else None
+    if recipe is None:
+        device = result_device(info, args, kwargs)
+        result, _ = call_on_meta(info, args, kwargs)
+        recipe = recipe_of(result, device)
+        remember(key, recipe)
+    return recipe
+
+
+# -- rules by kind -----------------------------------------------------------------------------------------
+
+
+def _pure(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    return mode.wrap(pure_recipe(info, key, args, kwargs))
+
+
+def view_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    recipe = _CACHE.get(key) if key is not None else None
+    if recipe is None:
+        # Bounds depend on the storage's size, which the key leaves out: as_strided is never remembered.
+        recipe = recipe_of(call_on_meta(info, args, kwargs)[0], args[0].spec.device)
+        if info.func is not aten.as_strided.default:
+            remember(key, recipe)
+    return recipe
+
+
+def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    recipe = view_recipe(info, key, args, kwargs)
+    home = args[0].home
+    if type(recipe) is Spec:
+        return new_fake(mode, recipe, home)
+    return type(recipe)([new_fake(mode, r, home) for r in recipe])
+
+
+def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    target = args[0]
+    if key is None or key not in _CACHE:
+        common_device(info.name, args, kwargs)
+        call_on_meta(info, args, kwargs)
+        remember(key, True)
+    target.home.constant = None
+    return target
+
+
+def written(info: OpInfo, args: tuple, kwargs: dict) -> dict[tuple[int, str], Any]:
+    """The value of each written argument (a fake, a list of fakes or None), by position and name."""
+    found = {}
+    for where in info.writes:
+        position, name = where
+        found[where] = args[position] if 0 <= position < len(args) else kwargs.get(name)
+    return found
+
+
+def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    targets = written(info, args, kwargs)
+    recipe = _CACHE.get(key) if key is not None else None
+    if recipe is None:
+        device = result_device(info, args, kwargs)
+        result, standins = call_on_meta(info, args, kwargs)
+        results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)
+        fresh = tuple(
+            None if r is not None else recipe_of(v, device) for r, v in zip(info.returns, results, strict=False)
+        )
+        resized = {
+            id(f): spec
+            for f in fakes_in(tuple(targets.values()), [])
+            if id(f) in standins and (spec := spec_of(standins[id(f)], f.spec.device)) is not f.spec
+        }
+        recipe = fresh
+        if resized:  # out= of the wrong size: not remembered, since it names this call's tensors
+            for f in fakes_in(tuple(targets.values()), []):
+                if id(f) in resized:
+                    f.home.nbytes = max(f.home.nbytes, resized[id(f)].nbytes())
+                    set_metadata(f, resized[id(f)], f.home)
+        else:
+            remember(key, recipe)
+    for f in fakes_in(tuple(targets.values()), []):
+        f.home.constant = None
+    outs = [targets[r] if r is not None else mode.wrap(v) for r, v in zip(info.returns, recipe, strict=True)]
+    return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
+
+
+def _metadata(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    target = args[0]
+    spec, home = metadata_after(info, args, kwargs)
+    set_metadata(target, spec, home)
+    return target
+
+
+def metadata_after(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Spec, FakeStorage]:
+    """Metadata and storage of the first argument after `t_`, `resize_`, `set_` and their kin."""
+    target = args[0]
+    if info.func in _SET_STORAGE or info.func is aten.detach_.default:
+        if info.func is aten.set_.source_Tensor:
+            source = args[1]
+            if source.spec.dtype != target.spec.dtype:
+                raise RuntimeError("Could not set tensor of type {} to a tensor of type {}".format(
+                    source.spec.dtype, target.spec.dtype))
+            return source.spec, source.home
+        if info.func is aten.detach_.default:
+            return target.spec, target.home
+        raise Unsupported(info.name, "replaces the storage by one that has no fake")
+    _, standins = call_on_meta(info, args, kwargs)
+    spec = spec_of(standins[id(target)], target.spec.device)
+    target.home.nbytes = max(target.home.nbytes, spec.nbytes())
+    return spec, target.home
+
+
+_SET_STORAGE = frozenset(
+    (
+        aten.set_.default,
+        aten.set_.source_Tensor,
+        aten.set_.source_Storage,
+        aten.set_.source_Storage_storage_offset,
+        aten.set_.source_Tensor_storage_offset,
+    )
+)
+
+
+def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    with mode:
+        return info.func.decompose(*args, **kwargs)
+
+
+def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    raise DataDependent(info.name)
+
+
+def _higher_order(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    raise Unsupported(info.name, "is a higher-order operator")
+
+
+_RULES: dict[Kind, Callable[..., Any]] = {
+    Kind.PURE: _pure,
+    Kind.VIEW: _view,
+    Kind.INPLACE: _inplace,
+    Kind.WRITES: _writes,
+    Kind.METADATA: _metadata,
+    Kind.COMPOSITE: _composite,
+    Kind.VALUES: _values,
+    Kind.HIGHER_ORDER: _higher_order,
+}
+
+
+# -- rules by operator -------------------------------------------------------------------------------------
+
+
+def _item(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    t = args[0]
+    if type(t) is not FakeTensor:
+        return NotImplemented if not isinstance(t, Tensor) else t.item()
+    constant = t.home.constant
+    if constant is None or t.spec.dtype != constant.dtype:
+        raise DataDependent(func)
+    return constant.item()
+
+
+def _lift(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    return mode.lift(args[0])
+
+
+def _clone(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    if mode._minting is None:
+        return NotImplemented
+    spec, home = mode._minting
+    return new_fake(mode, spec, home)
+
+
+def sdp_choice(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Which attention kernel eager would pick: the real kernel decides, by metadata alone."""
+    if args[0].spec.device.type == "cpu":
+        with torch._C._DisableTorchDispatch():
+            return func(*args, **kwargs)
+    return NotImplemented
+
+
+def _not_pinned(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    return False
+
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten._local_scalar_dense.default: _item,
+    aten.lift_fresh.default: _lift,
+    aten.lift.default: _lift,
+    aten.clone.default: _clone,
+    aten._fused_sdp_choice.default: sdp_choice,
+    aten.is_pinned.default: _not_pinned,
+}

@@ -1,0 +1,119 @@
+"""What each operator's schema says about aliasing, read once and kept.
+
+In: an OpOverload. Out: an `OpInfo`: which kind of rule computes it, what it writes, what its returns alias.
+Always: derived from the schema, except the short tables below where the schema is known to be silent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+Tag = torch.Tag
+
+
+class Kind(Enum):
+    PURE = auto()  # fresh outputs, arguments untouched
+    VIEW = auto()  # outputs alias the first argument
+    INPLACE = auto()  # writes and returns its first argument, whose metadata stay
+    WRITES = auto()  # writes some arguments (out=, foreach, batch-norm statistics)
+    METADATA = auto()  # changes the metadata of its first argument (t_, resize_, set_)
+    COMPOSITE = auto()  # only defined through other operators
+    VALUES = auto()  # needs the values of its arguments
+    HIGHER_ORDER = auto()
+
+
+# The schemas of these say nothing of the running statistics they update in training: (argument positions, flag).
+SILENT_WRITES: dict[str, tuple[tuple[int, ...], int]] = {
+    "aten::native_batch_norm": ((3, 4), 5),
+    "aten::cudnn_batch_norm": ((3, 4), 5),
+    "aten::miopen_batch_norm": ((3, 4), 5),
+}
+
+# Devices of the arguments may differ here.
+MIXED_DEVICES = frozenset(
+    "aten::" + n
+    for n in (
+        "index.Tensor index_put index_put_ _index_put_impl_ _index_put_impl _unsafe_index.Tensor _unsafe_index_put copy_ "
+        "copy _to_copy _foreach_copy_ _foreach_copy set_.source_Tensor lift_fresh lift is_same_size"
+    ).split()
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpInfo:
+    func: Any
+    name: str
+    kind: Kind
+    random: bool
+    writes: tuple[tuple[int, str], ...]  # (position, or -1 for keyword-only; name)
+    returns: tuple[tuple[int, str] | None, ...]  # which written argument each return is; None: a fresh tensor
+    silent: tuple[tuple[int, ...], int] | None
+    multi_view: bool
+    cacheable: bool
+
+
+_INFO: dict[Any, OpInfo] = {}
+
+
+def op_info(func: Any) -> OpInfo:
+    info = _INFO.get(func)
+    if info is None:
+        info = _INFO[func] = _read_schema(func)
+    return info
+
+
+def _read_schema(func: Any) -> OpInfo:
+    if not isinstance(func, torch._ops.OpOverload):
+        return OpInfo(func, str(func), Kind.HIGHER_ORDER, False, (), (), None, False, False)
+    schema, tags = func._schema, func.tags
+    by_set: dict[str, tuple[int, str]] = {}
+    writes = []
+    position = 0
+    for arg in schema.arguments:
+        where = (-1 if arg.kwarg_only else position, arg.name)
+        position += 1
+        if arg.alias_info is not None and arg.alias_info.is_write:
+            writes.append(where)
+            for s in arg.alias_info.before_set:
+                by_set[s] = where
+    returns = tuple(
+        next((by_set[s] for s in r.alias_info.before_set if s in by_set), None)
+        if r.alias_info is not None and r.alias_info.is_write
+        else None
+        for r in schema.returns
+    )
+    name = func.name()
+    return OpInfo(
+        func=func,
+        name=name,
+        kind=_kind(func, name, schema, tags, writes, returns),
+        random=Tag.nondeterministic_seeded in tags and name != "aten::_fused_sdp_choice",
+        writes=tuple(writes),
+        returns=returns,
+        silent=SILENT_WRITES.get(name),
+        multi_view=len(schema.returns) == 1 and "[]" in str(schema.returns[0].type).replace("List[Tensor]", "[]"),
+        cacheable=True,
+    )
+
+
+def _kind(func: Any, name: str, schema: Any, tags: Any, writes: list, returns: tuple) -> Kind:
+    if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
+        return Kind.COMPOSITE
+    if Tag.data_dependent_output in tags or Tag.dynamic_output_shape in tags:
+        return Kind.VALUES
+    if name in SILENT_WRITES:
+        return Kind.WRITES
+    if writes:
+        if Tag.inplace_view in tags:
+            return Kind.METADATA
+        if len(writes) == 1 and writes[0][0] == 0 and returns == (writes[0],) and Tag.out not in tags:
+            return Kind.INPLACE
+        return Kind.WRITES
+    if any(r.alias_info is not None for r in schema.returns):
+        return Kind.VIEW
+    return Kind.PURE

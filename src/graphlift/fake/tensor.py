@@ -1,0 +1,97 @@
+"""The fake tensor: a wrapper subclass with real device, sizes and strides and no memory.
+
+In: a Spec, a FakeStorage and the mode that made it. Out: a tensor autograd and dispatch treat as the real thing.
+Always: `spec` equals what the C++ wrapper reports; anything that needs values raises DataDependent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from .errors import DataDependent
+from .spec import FakeStorage, Spec
+
+if TYPE_CHECKING:
+    from .mode import FakeMode
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_plain_data = torch._C.TensorBase.data
+
+
+class FakeTensor(torch.Tensor):
+    """Metadata of a tensor; operators on it compute metadata only."""
+
+    spec: Spec
+    home: FakeStorage
+    mode: FakeMode
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _mode_of(args, kwargs).dispatch(func, args, kwargs or {})
+
+    @property
+    def data(self) -> Tensor:
+        return _plain_data.__get__(self)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        fake = value if isinstance(value, FakeTensor) else self.mode.from_real(value)
+        _plain_data.__set__(self, fake)
+        self.spec, self.home = fake.spec, fake.home
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"FakeTensor({self.spec!r}{', requires_grad' if self.requires_grad else ''})"
+
+    def __format__(self, spec: str) -> str:
+        raise DataDependent("Tensor.__format__")
+
+    def _needs_values(name: str) -> Any:  # noqa: N805 (a helper that makes methods)
+        def method(self: FakeTensor, *args: Any, **kwargs: Any) -> NoReturn:
+            raise DataDependent(f"Tensor.{name}")
+
+        method.__name__ = name
+        return method
+
+    tolist = _needs_values("tolist")
+    numpy = _needs_values("numpy")
+    data_ptr = _needs_values("data_ptr")
+    __array__ = _needs_values("__array__")
+    __dlpack__ = _needs_values("__dlpack__")
+    __reduce_ex__ = _needs_values("__reduce_ex__")
+    del _needs_values
+
+
+def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool = False) -> FakeTensor:
+    t = _make_wrapper(
+        FakeTensor, spec.shape, spec.stride, spec.offset, None, spec.dtype, spec.layout, spec.device, False, requires_grad
+    )
+    if spec.conj:
+        torch._C._set_conj(t, True)
+    if spec.neg:
+        torch._C._set_neg(t, True)
+    t.spec = spec
+    t.home = home
+    t.mode = mode
+    return t
+
+
+def set_metadata(fake: FakeTensor, spec: Spec, home: FakeStorage) -> None:
+    """Change a fake in place, as `resize_`, `t_` or `set_` do; autograd state and version counter stay."""
+    _plain_data.__set__(fake, new_fake(fake.mode, spec, home))
+    fake.spec, fake.home = spec, home
+
+
+def _mode_of(args: Any, kwargs: Any) -> FakeMode:
+    for a in (*args, *(kwargs or {}).values()):
+        if type(a) is FakeTensor:
+            return a.mode
+        if isinstance(a, (list, tuple)):
+            for b in a:
+                if type(b) is FakeTensor:
+                    return b.mode
+    raise AssertionError("no fake tensor among the arguments")
