@@ -1,1 +1,108 @@
-"""graphlift: a graph-capture compiler for PyTorch."""
+"""graphlift: a graph-capture compiler for PyTorch.
+
+In: `import graphlift`. Out: the public names below, each loaded when first used.
+Always: importing graphlift imports nothing but this file, so that it adds nothing noticeable to `import torch`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphlift import config, errors
+    from graphlift.api import compile, explain
+    from graphlift.backends import list_backends, register_backend
+    from graphlift.control import disable, graph_break, is_compiling, reset
+    from graphlift.errors import GraphliftError
+    from graphlift.marks import (
+        allow_in_graph,
+        assume_constant_result,
+        mark_dynamic,
+        mark_static,
+        maybe_mark_dynamic,
+    )
+    from graphlift.stance import set_stance
+
+__version__ = "0.1.0"
+
+# Where each public name lives. Modules come as themselves.
+_HOMES: dict[str, str] = {
+    "GraphliftError": "errors",
+    "allow_in_graph": "marks",
+    "assume_constant_result": "marks",
+    "compile": "api",
+    "disable": "control",
+    "explain": "api",
+    "graph_break": "control",
+    "is_compiling": "control",
+    "list_backends": "backends",
+    "mark_dynamic": "marks",
+    "mark_static": "marks",
+    "maybe_mark_dynamic": "marks",
+    "register_backend": "backends",
+    "reset": "control",
+    "set_stance": "stance",
+}
+_MODULES = ("config", "errors")
+
+# Names of the public surface that this version does not have: what each will be, and what to use until then.
+_NOT_BUILT: dict[str, tuple[str, str]] = {
+    "Dim": ("named dynamic dimensions for export", "sizes specialise today; compile per size"),
+    "export": ("export of a whole graph", "graphlift.compile(fn, fullgraph=True) captures one graph"),
+    "load": ("loading a saved compiled program", "compile in the process that runs it"),
+    "save": ("saving a compiled program", "compile in the process that runs it"),
+    "verify": ("comparison of every region with eager", "compare outputs with torch.testing.assert_close"),
+}
+
+__all__ = [
+    "GraphliftError",
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "config",
+    "disable",
+    "errors",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "list_backends",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
+    "register_backend",
+    "reset",
+    "set_stance",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(f"graphlift.{home}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"graphlift.{name}")
+    elif name in _NOT_BUILT:
+        value = _not_built(name)
+    else:
+        raise AttributeError(f"module 'graphlift' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def _not_built(name: str) -> Any:
+    """A stand-in that can be imported and raises NotBuilt when it is called."""
+    what, instead = _NOT_BUILT[name]
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        from graphlift.errors import NotBuilt
+
+        raise NotBuilt(f"graphlift.{name} ({what}) is not built in version {__version__}", hint=instead)
+
+    stand_in.__name__ = stand_in.__qualname__ = name
+    stand_in.__doc__ = f"Not built yet: {what}."
+    return stand_in
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_NOT_BUILT})

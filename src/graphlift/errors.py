@@ -6,6 +6,11 @@ Always: every class derives from `GraphliftError` and from the built-in exceptio
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphlift.capture.reasons import BreakReason
+
 __all__ = [
     "BackendError",
     "GraphBreakError",
@@ -78,6 +83,18 @@ class GraphBreakError(GraphliftError, RuntimeError):
     """`fullgraph=True` and something could not be captured; carries the registered reason's code."""
 
     code: str | None = None
+
+    @classmethod
+    def from_reason(cls, reason: BreakReason, fn_name: str) -> GraphBreakError:
+        """The error that says why `fn_name` could not be one graph."""
+        error = cls(
+            f"{fn_name} was compiled with fullgraph=True but the graph breaks: {reason.headline()}",
+            where=reason.where,
+            stack=reason.user_stack(),
+            hint=f"{reason.reason.remedy} Or compile without fullgraph=True to accept the break.",
+        )
+        error.code = reason.code
+        return error
 
 
 class RecompileError(GraphliftError, RuntimeError):

@@ -1,6 +1,6 @@
 """What one call of `graphlift.compile` asked for.
 
-In: the arguments of `compile`, resolved (the backend is already a callable). Out: `CompileOptions`, which capture reads.
+In: the arguments of `compile`, resolved (the backend is a callable). Out: `CompileOptions`, which capture reads.
 Always: frozen; everything a stage may want to tell the outside goes through `region()` and `event()`.
 """
 

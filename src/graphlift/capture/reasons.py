@@ -293,7 +293,7 @@ def breaks_markdown() -> str:
     parts = [
         "# Graph breaks",
         "",
-        "Generated from `graphlift.capture.reasons` by `make docs`; edit the rows there. A graph break is not an error:",
+        "Generated from `graphlift.capture.reasons` by `make docs`; edit the rows there. A graph break is no error:",
         "the function is split into two graphs and the instruction in question runs in Python. `graphlift.explain(fn)`",
         "lists the breaks of a function; `GRAPHLIFT_LOGS=graph_breaks` prints them as they happen;",
         "`fullgraph=True` turns them into `GraphBreakError`.",

@@ -1,0 +1,311 @@
+"""`compile` and `explain`.
+
+In: a function, method, class, nn.Module or any callable, with options. Out: the same kind of thing, compiled.
+Always: bad arguments raise here, before anything runs; nothing of the compiler is loaded until the first call.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from graphlift import backends, config, control, extension, logs, stance
+from graphlift.errors import InvalidOption, NotCallable, RecompileError
+from graphlift.extension import frame
+from graphlift.modules import CompiledModule, share_module
+from graphlift.options import CompileOptions
+from graphlift.timing import stage
+
+if TYPE_CHECKING:
+    from graphlift.report.explain import Explanation
+
+__all__ = ["Settings", "compile", "explain"]
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = "auto",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compiles `model`, or returns a decorator if called without it.
+
+    - model: a function, method, nn.Module (the result shares everything with it), class (calls of its instances are
+      compiled), or any callable.
+    - fullgraph: raise GraphBreakError where the function cannot be captured as one graph.
+    - dynamic: accepted; sizes specialise today whatever it says, and a new size compiles a new entry.
+    - backend: a name from `list_backends()`, or a callable `(GraphModule, example_inputs) -> callable`.
+    - mode, options: passed to the backend.
+    - disable: return `model` unchanged.
+
+    Raises NotCallable, UnknownBackend, InvalidOption, NotBuilt, UnsupportedCPU, MissingExtension.
+    """
+    settings = Settings(
+        backend=backend,
+        fullgraph=_typed("fullgraph", fullgraph, (bool,)),
+        dynamic=_typed("dynamic", dynamic, (bool, type(None))),
+        mode=mode,
+        options=dict(_typed("options", options, (Mapping, type(None))) or {}),
+    )
+    if _typed("disable", disable, (bool,)) or config.disable:
+        return (lambda model: model) if model is None else model
+    settings.resolved()
+    frame()
+    return settings.compile if model is None else settings.compile(model)
+
+
+def _typed(name: str, value: Any, types: tuple[type, ...]) -> Any:
+    if not isinstance(value, types):
+        expected = " or ".join("None" if t is type(None) else t.__name__ for t in types)
+        raise InvalidOption(f"compile: {name} has the wrong type", found=repr(value)[:100], expected=expected)
+    return value
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of one `compile`; what a compiled object needs to be made again (copies, pickles)."""
+
+    backend: Any = "auto"
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    mode: str | None = None
+    options: Any = None
+
+    def resolved(self) -> backends.ResolvedBackend:
+        """The backend; raises what `backends.resolve` raises."""
+        return backends.resolve(self.backend, self.mode, self.options)
+
+    def compile(self, model: Any) -> Any:
+        """`model`, compiled; see `graphlift.compile`."""
+        if isinstance(model, CompiledModule) and model._graphlift_original is not None:
+            model = model._graphlift_original
+        model = _without_compiled(model)
+        if isinstance(model, nn.Module):
+            return self.compile_module(model)
+        if isinstance(model, staticmethod | classmethod):
+            return type(model)(self.compile(model.__func__))
+        if isinstance(model, type):
+            return self._compile_class(model)
+        if not callable(model):
+            raise NotCallable(
+                "graphlift.compile takes something that can be called",
+                found=f"{model!r:.100} of type {type(model).__name__}",
+                expected="a function, method, class, nn.Module or callable object",
+                hint=_NOT_CALLABLE_HINTS.get(type(model), "pass the function itself, not its result"),
+            )
+        return self.callable(model)
+
+    def compile_module(self, module: nn.Module) -> CompiledModule:
+        """A module that shares everything with `module` and whose call is compiled."""
+        label = type(module).__name__
+        return share_module(module, self._wrap(_root(module, label), module, label), self)
+
+    def compile_forward(self, module: nn.Module) -> Any:
+        """`module.forward`, looked up at each call, compiled."""
+        label = f"{type(module).__name__}.forward"
+        return self._wrap(_forward_root(module, label), module.forward, label)
+
+    def callable(self, fn: Callable[..., Any], **listeners: Any) -> Any:
+        """A CompiledCallable for any callable."""
+        label = _label(fn)
+        root = fn if isinstance(fn, FunctionType) else _root(fn, label)
+        return self._wrap(root, fn, label, **listeners)
+
+    def _compile_class(self, cls: type) -> type:
+        """Compiles the calls of the instances of `cls`, in place, as torch.compile does."""
+        if not any("__call__" in vars(base) for base in cls.__mro__):
+            raise NotCallable(
+                f"instances of class {cls.__name__} cannot be called",
+                found=f"class {cls.__name__} without __call__",
+                expected="a class whose instances can be called",
+                hint="compile one of its methods or a function instead",
+            )
+        call = _without_compiled(cls.__call__)
+        label = f"{cls.__name__}.__call__"
+        root = call if isinstance(call, FunctionType) and "__call__" in vars(cls) else _root(call, label)
+        cls.__call__ = self._wrap(root, call, label)  # type: ignore[method-assign]
+        return cls
+
+    def _wrap(self, root: FunctionType, target: Any, label: str, **listeners: Any) -> Any:
+        backend = self.resolved()
+        options = CompileOptions(
+            backend=backend.compile,
+            backend_name=backend.name,
+            fullgraph=self.fullgraph,
+            dynamic=self.dynamic,
+            mode=self.mode,
+            options=dict(self.options or {}),
+            owner=label,
+            on_region=(*listeners.get("on_region", ()), logs.log_region),
+            on_event=(*listeners.get("on_event", ()), logs.log_event),
+        )
+        _register_reducer()
+        compiled = frame().CompiledCallable(root, Handler(options))
+        if root is not target:
+            functools.update_wrapper(compiled, target, updated=())
+        compiled._graphlift_settings = self
+        return compiled
+
+
+class Handler:
+    """What the frame hook calls when no entry of a code object fits: obeys the stance, then asks capture."""
+
+    __slots__ = ("_capture", "options")
+
+    def __init__(self, options: CompileOptions) -> None:
+        self.options = options
+        self._capture: Callable[[Any, tuple[Any, ...], int], Any] | None = None
+
+    def __call__(self, func: Any, args: tuple[Any, ...], recompiles: int) -> Any:
+        now = stance.current()
+        if now != "default" or stance.suspended():
+            if now == "fail_on_recompile":
+                raise _recompile_error(func, self.options.owner, recompiles)
+            return None
+        control.seen_codes.add(func.__code__)
+        if self._capture is None:
+            self._capture = _load_capture(self.options)
+        with stage("capture"):
+            return self._capture(func, args, recompiles)
+
+
+def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], int], Any]:
+    try:
+        with stage("import"):
+            from graphlift.capture.handler import make_handler
+    except ImportError as error:
+        if extension._is_ours(error):
+            raise extension.missing(error) from error
+        raise
+    return make_handler(options)  # type: ignore[no-any-return]
+
+
+def _recompile_error(func: Any, owner: str, recompiles: int) -> RecompileError:
+    code = func.__code__
+    return RecompileError(
+        f"{code.co_qualname} would be compiled, and the stance is fail_on_recompile",
+        found="no compiled entry"
+        if recompiles == 0
+        else f"{recompiles} compiled entries, none with passing guards",
+        where=f"{code.co_filename}:{code.co_firstlineno} (called from compiled {owner})",
+        hint='warm up with the inputs you need first, or use graphlift.set_stance("eager_on_recompile")',
+    )
+
+
+# --- roots ----------------------------------------------------------------------------------------------------
+# A callable that is no plain function gets a root of its own: a function with a code object of its own, so that the
+# entries of different modules never meet.
+
+
+def _fresh(template: Any, label: str) -> FunctionType:
+    code = template.__code__.replace(co_name=label.rpartition(".")[2], co_qualname=label)
+    return FunctionType(code, template.__globals__, label, template.__defaults__, template.__closure__)
+
+
+def _root(target: Callable[..., Any], label: str) -> FunctionType:
+    def root(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    return _fresh(root, label)
+
+
+def _forward_root(module: nn.Module, label: str) -> FunctionType:
+    def root(*args: Any, **kwargs: Any) -> Any:
+        return module.forward(*args, **kwargs)
+
+    return _fresh(root, label)
+
+
+def _label(fn: Any) -> str:
+    """A name for logs and reports."""
+    fn = fn.func if isinstance(fn, functools.partial) else fn
+    if isinstance(fn, MethodType):
+        return f"{type(fn.__self__).__name__}.{fn.__name__}"
+    return getattr(fn, "__qualname__", None) or type(fn).__qualname__
+
+
+def _without_compiled(fn: Any) -> Any:
+    """The innermost original: compiling a compiled callable compiles what it was made from."""
+    while isinstance(fn, frame().CompiledCallable):
+        fn = fn.__wrapped__
+    return fn
+
+
+_NOT_CALLABLE_HINTS: dict[type, str] = {
+    str: "the first argument is the model; pass the backend as backend=...",
+    ModuleType: "pass a function of the module",
+}
+
+
+# --- copies and pickles of compiled functions -------------------------------------------------------------------
+
+
+def _reduce_compiled(compiled: Any) -> Any:
+    """A decorated global pickles by name (copies are itself); anything else is compiled again from its original."""
+    target = compiled.__wrapped__
+    module = sys.modules.get(getattr(target, "__module__", None) or "")
+    name = getattr(target, "__qualname__", "")
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is compiled:
+        return name
+    return _recompile, (target, compiled._graphlift_settings)
+
+
+def _recompile(target: Any, settings: Settings) -> Any:
+    return settings.compile(target)
+
+
+@functools.cache
+def _register_reducer() -> None:
+    copyreg.pickle(frame().CompiledCallable, _reduce_compiled)
+
+
+# --- explain ----------------------------------------------------------------------------------------------------
+
+
+def explain(
+    fn: Any,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Explanation]:
+    """`explain(fn)(*args, **kwargs)` compiles and runs `fn` once and says what happened.
+
+    The call leaves the same effects as one eager call. Entries compiled before are neither used nor changed. A
+    compiled callable is explained with its own settings, where none are given.
+    """
+    from graphlift.report.explain import explain_call
+
+    own = getattr(fn, "_graphlift_settings", None) if backend is None else None
+    base = own if isinstance(own, Settings) else Settings(backend="auto" if backend is None else backend)
+    settings = replace(base, fullgraph=fullgraph or base.fullgraph)
+    if own is None:
+        settings = replace(settings, dynamic=dynamic, mode=mode, options=dict(options or {}))
+    settings.resolved()
+    original = _without_compiled(fn)
+    if isinstance(original, CompiledModule):
+        original = original._orig_mod
+    if not callable(original):
+        settings.compile(original)  # raises the error that names what was found
+
+    @functools.wraps(original if hasattr(original, "__name__") else explain_call)
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        return explain_call(original, settings, args, kwargs)
+
+    return run

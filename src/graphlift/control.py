@@ -1,0 +1,115 @@
+"""Functions that steer capture from inside the program: disable, graph_break, is_compiling, reset.
+
+In: calls from user code. Out: what the eager program sees of them, which is next to nothing; capture knows them by
+identity or by their marks. Always: importing this module loads the frame extension but no stage of the compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import CodeType, FunctionType, TracebackType
+from typing import Any
+from weakref import WeakSet
+
+from torch import nn
+
+from graphlift import stance
+from graphlift.errors import NotCallable
+from graphlift.extension import frame
+from graphlift.marks import put_mark
+
+#: Code objects that a handler has been asked about; `reset` clears their entries.
+seen_codes: WeakSet[CodeType] = WeakSet()
+
+
+def is_compiling() -> bool:
+    """False when Python runs the call; capture replaces the call by True."""
+    return False
+
+
+def graph_break(msg: str = "") -> None:
+    """Does nothing when Python runs the call; capture ends the graph here (reason `requested-break`, with `msg`)."""
+
+
+def reset() -> None:
+    """Forgets everything compiled in this process; compiled callables stay usable and compile again when called."""
+    for code in list(seen_codes):
+        frame().clear(code)
+    seen_codes.clear()
+
+
+class _Disable:
+    """What `disable()` returns: a decorator and a context manager."""
+
+    def __init__(self, recursive: bool, reason: str | None) -> None:
+        self.recursive = recursive
+        self.reason = reason
+
+    def __call__(self, fn: Any) -> Any:
+        return disable(fn, self.recursive, reason=self.reason)
+
+    def __enter__(self) -> None:
+        stance.suspend(+1)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stance.suspend(-1)
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """Makes `fn` run as plain Python, with everything it calls (`recursive=False`: only its own frame).
+
+    As `disable()` with a `with` block: nothing new is compiled on this thread during the block. Accepts functions,
+    methods, classes (their construction and calls) and nn.Modules (returns a module that shares everything).
+    """
+    if fn is None:
+        return _Disable(recursive, reason)
+    if not callable(fn) and not isinstance(fn, staticmethod | classmethod):
+        raise NotCallable(
+            "graphlift.disable takes a callable",
+            found=f"{fn!r:.100} of type {type(fn).__name__}",
+            expected="a function, method, class or nn.Module",
+        )
+    if isinstance(fn, staticmethod | classmethod):
+        return type(fn)(disable(fn.__func__, recursive, reason=reason))
+    if isinstance(fn, type):
+        for name in ("__init__", "__call__"):
+            if isinstance(vars(fn).get(name), FunctionType):
+                setattr(fn, name, disable(vars(fn)[name], recursive, reason=reason))
+        return fn
+    fn = getattr(fn, "_graphlift_original", None) or _innermost(fn)
+    if isinstance(fn, nn.Module):
+        from graphlift.modules import share_module
+
+        return share_module(fn, _disabled(fn, reason), None)
+    if not recursive and isinstance(fn, FunctionType):
+        frame().set_skip(fn.__code__)
+        fn._graphlift_skip_frame = True  # type: ignore[attr-defined]
+        return fn
+    return _disabled(fn, reason)
+
+
+def _innermost(fn: Any) -> Any:
+    """The function inside compiled callables."""
+    while isinstance(fn, frame().CompiledCallable):
+        fn = fn.__wrapped__
+    return fn
+
+
+def _disabled(fn: Callable[..., Any], reason: str | None) -> Callable[..., Any]:
+    call_disabled = frame().call_disabled
+
+    @functools.wraps(fn)
+    def run_disabled(*args: Any, **kwargs: Any) -> Any:
+        return call_disabled(fn, *args, **kwargs)
+
+    frame().set_skip(run_disabled.__code__)
+    put_mark(run_disabled, "disabled")
+    run_disabled._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
+    run_disabled._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
+    return run_disabled

@@ -1,0 +1,138 @@
+"""Marks that user code puts on functions and tensors, and that capture reads.
+
+In: `allow_in_graph`, `disable`, `assume_constant_result`, `mark_dynamic` and their kin. Out: `mark_of(fn)` and
+attributes on tensors. Always: the attributes are those torch.compile uses, so a mark means the same to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from graphlift.errors import InvalidOption, NotCallable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Mark = Literal["allow_in_graph", "constant_result", "disabled"]
+
+# Callables other than plain functions: by identity, kept alive.
+_others: dict[int, tuple[Any, Mark]] = {}
+
+_ATTRIBUTES: tuple[tuple[str, Mark], ...] = (
+    ("_torchdynamo_disable", "disabled"),
+    ("_graphlift_skip_frame", "disabled"),
+    ("_dynamo_marked_constant", "constant_result"),
+    ("_graphlift_allow_in_graph", "allow_in_graph"),
+)
+
+
+def put_mark(fn: Any, mark: Mark) -> None:
+    """Marks the callable `fn`."""
+    if not callable(fn):
+        raise NotCallable(
+            f"cannot mark a {type(fn).__name__} as {mark}",
+            found=repr(fn)[:200],
+            expected="a function or callable",
+        )
+    if isinstance(fn, FunctionType):
+        setattr(fn, next(name for name, value in _ATTRIBUTES if value == mark), True)
+    else:
+        _others[id(fn)] = (fn, mark)
+
+
+def mark_of(fn: Any) -> Mark | None:
+    """The mark on a callable, if any; runs no user code."""
+    if isinstance(fn, FunctionType):
+        attributes = fn.__dict__
+        return next((mark for name, mark in _ATTRIBUTES if attributes.get(name) is True), None)
+    entry = _others.get(id(fn))
+    return entry[1] if entry is not None and entry[0] is fn else None
+
+
+def allow_in_graph(fn: F | Iterable[F]) -> Any:
+    """Makes capture put calls of `fn` into the graph as one node, without looking inside.
+
+    `fn` must only compute on tensors and must not depend on anything but its arguments. Also accepts a list or
+    tuple of functions. Returns its argument, so that it serves as a decorator.
+    """
+    for one in fn if isinstance(fn, list | tuple) else (fn,):
+        put_mark(one, "allow_in_graph")
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """Promises that `fn` always returns the same value, so capture calls it once and keeps the result."""
+    put_mark(fn, "constant_result")
+    return fn
+
+
+# --- marks on tensors ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DimRange:
+    """The promised range of one dimension (None: no bound)."""
+
+    dim: int
+    min: int | None
+    max: int | None
+
+
+def _dims(tensor: torch.Tensor, index: int | Iterable[int] | None, who: str) -> list[int]:
+    if not isinstance(tensor, torch.Tensor):
+        raise NotCallable(
+            f"{who} takes a tensor",
+            found=type(tensor).__name__,
+            expected="torch.Tensor",
+            hint="pass the tensor itself",
+        )
+    if index is None:
+        return list(range(tensor.dim()))
+    dims = [index] if isinstance(index, int) else list(index)
+    for dim in dims:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise InvalidOption(
+                f"{who}: dimension out of range",
+                found=str(dim),
+                expected=f"{-tensor.dim()} to {tensor.dim() - 1} for a tensor of shape {tuple(tensor.shape)}",
+            )
+    return [dim % tensor.dim() for dim in dims]
+
+
+def _add(tensor: torch.Tensor, attribute: str, values: Iterable[Any]) -> None:
+    marks = getattr(tensor, attribute, None)
+    if marks is None:
+        marks = set()
+        setattr(tensor, attribute, marks)
+    marks.update(values)
+    tensor._has_dynamo_dim_marking = True  # type: ignore[attr-defined]
+
+
+def mark_dynamic(
+    t: torch.Tensor, dim: int | Iterable[int], *, min: int | None = None, max: int | None = None
+) -> None:
+    """Records that sizes of `t` in `dim` will vary (between `min` and `max`, where given).
+
+    Today every size is specialised: the mark is kept on the tensor, and a new size compiles a new entry.
+    """
+    dims = _dims(t, dim, "mark_dynamic")
+    if min is not None and max is not None and min > max:
+        raise InvalidOption(
+            "mark_dynamic: min is above max", found=f"min={min}, max={max}", expected="min <= max"
+        )
+    _add(t, "_dynamo_dynamic_indices", dims)
+    _add(t, "_dynamo_dynamic_range", [DimRange(d, min, max) for d in dims])
+
+
+def maybe_mark_dynamic(t: torch.Tensor, dim: int | Iterable[int]) -> None:
+    """Records that sizes of `t` in `dim` may vary, if the program allows it; specialises today."""
+    _add(t, "_dynamo_weak_dynamic_indices", _dims(t, dim, "maybe_mark_dynamic"))
+
+
+def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
+    """Records that sizes of `t` in `dim` (all of them by default) are fixed; today they always are."""
+    _add(t, "_dynamo_static_indices", _dims(t, dim, "mark_static"))

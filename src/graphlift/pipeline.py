@@ -1,0 +1,118 @@
+"""Wires the stages: from a captured graph to a callable.
+
+In: a torch-level GraphModule and its real example inputs. Out: `callable(*inputs) -> tuple of outputs`.
+Always: each stage is timed; a failure of code generation falls back to ATen with a recorded reason (strict raises).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from graphlift import aot, config, logs
+from graphlift.errors import BackendError
+from graphlift.record import Fallback, GraphRecord, new_record
+from graphlift.timing import stage
+
+__all__ = ["AtenRunner", "compile_aten", "compile_native"]
+
+
+def compile_native(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The backends "auto" and "llvm": AOT autograd, then generated code."""
+    from graphlift import lower
+
+    return _compile(gm, example_inputs, _native_part, lower.decompositions)
+
+
+def compile_aten(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The backend "aot_eager": AOT autograd, then ATen operator by operator."""
+    return _compile(gm, example_inputs, _aten_part, None)
+
+
+_Part = Callable[[str, torch.fx.GraphModule, Sequence[Any], GraphRecord], Callable[..., Any]]
+
+
+def _compile(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    part: _Part,
+    decompositions: Any,
+) -> Callable[..., Any]:
+    record = new_record(sum(node.op.startswith("call_") for node in gm.graph.nodes))
+
+    def compiler(name: str) -> Callable[..., Any]:
+        return lambda graph, fakes: part(name, graph, fakes, record)
+
+    try:
+        with stage("aot"):
+            compiled = aot.compile_graph(
+                gm,
+                example_inputs,
+                fw_compiler=compiler("forward"),
+                bw_compiler=compiler("backward"),
+                decompositions=decompositions,
+            )
+    except Exception as error:
+        _fall_back("aot", "captured", error, record)
+        return gm.forward  # type: ignore[no-any-return]
+    record.forms = getattr(compiled, "forms", {})
+    if logs.enabled("aot"):
+        for name, form in record.forms.items():
+            logs.log("aot", f"{name}\n{form.code.strip()}")
+    return compiled  # type: ignore[no-any-return]
+
+
+def _native_part(
+    name: str, graph: torch.fx.GraphModule, fakes: Sequence[Any], record: GraphRecord
+) -> Callable[..., Any]:
+    """Lowers and generates code for the forward or the backward graph."""
+    from graphlift import runtime
+    from graphlift.lower import lower_graph
+
+    current = "lower"
+    try:
+        with stage("lower"):
+            plan = lower_graph(graph, fakes)
+        record.plans[name] = plan
+        current = "codegen"
+        with stage("codegen"):
+            loaded: Callable[..., Any] = runtime.load(plan)
+    except Exception as error:
+        _fall_back(current, name, error, record)
+        return AtenRunner(graph)
+    logs.log("output_code", lambda: f"{name}\n{plan}")
+    return loaded
+
+
+def _aten_part(
+    name: str, graph: torch.fx.GraphModule, fakes: Sequence[Any], record: GraphRecord
+) -> Callable[..., Any]:
+    return AtenRunner(graph)
+
+
+class AtenRunner:
+    """A functional ATen graph run operator by operator; takes a list of tensors, returns the outputs."""
+
+    __slots__ = ("forward", "graph")
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        self.graph = graph
+        self.forward = graph.forward
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        return self.forward(*inputs)
+
+
+def _fall_back(stage_name: str, graph: str, error: Exception, record: GraphRecord) -> None:
+    """Records that `stage_name` failed for `graph`; raises under strict."""
+    text = f"{type(error).__name__}: {error}"
+    if config.strict:
+        raise BackendError(
+            f"stage {stage_name} failed for the {graph} graph: {text}",
+            hint="unset GRAPHLIFT_STRICT to run the graph through ATen instead; please report this",
+        ) from error
+    record.fallbacks.append(Fallback(stage_name, graph, text))
+    logs.warning(f"the {graph} graph runs through ATen instead of generated code: stage {stage_name}: {text}")

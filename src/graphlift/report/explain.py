@@ -1,0 +1,241 @@
+"""`explain`: one real compile-and-run of a function, told as data.
+
+In: a function, settings, arguments. Out: `Explanation`, printable as tables and as HTML.
+Always: the function is run by the machinery that `compile` uses, with entries of its own, exactly once.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from graphlift import logs
+from graphlift.capture.reasons import BreakReason
+from graphlift.options import CompileEvent
+from graphlift.record import GraphRecord, recording
+from graphlift.report.table import Table
+from graphlift.timing import collect
+
+if TYPE_CHECKING:
+    from graphlift.api import Settings
+    from graphlift.capture.region import Region
+
+__all__ = ["Explanation", "GraphReport", "explain_call"]
+
+_CALLS = frozenset({"call_function", "call_method", "call_module"})
+_MANY = 12  # rows of a long list that the printed report shows
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """One captured graph. `ops`: how often each operation is called, most frequent first."""
+
+    index: int
+    fn_name: str
+    filename: str
+    lineno: int
+    kind: str
+    op_count: int
+    ops: Mapping[str, int]
+    input_count: int
+    guard_count: int
+    compile_time_s: float
+    code: str
+    source_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What one call of a compiled function did.
+
+    `compile_time_s` maps a stage to its own seconds; `run_time_s` is the whole call, compilation included. `result`
+    is what the function returned. `graphs` are the torch.fx graphs behind `graph_reports`, in the same order.
+    """
+
+    fn_name: str
+    backend: str
+    graph_reports: tuple[GraphReport, ...]
+    break_reasons: tuple[BreakReason, ...]
+    guards: tuple[str, ...]
+    recompiles: tuple[str, ...]
+    fallbacks: tuple[str, ...]
+    events: tuple[CompileEvent, ...]
+    compile_time_s: Mapping[str, float]
+    run_time_s: float
+    kernels: Mapping[str, int]
+    regions: tuple[Region, ...] = field(repr=False)
+    graphs: tuple[Any, ...] = field(repr=False)
+    result: Any = field(repr=False)
+
+    @property
+    def graph_count(self) -> int:
+        """Graphs with at least one operation."""
+        return len(self.graph_reports)
+
+    @property
+    def graph_break_count(self) -> int:
+        """Places where capture stopped and Python ran on."""
+        return len(self.break_reasons)
+
+    @property
+    def op_count(self) -> int:
+        """Operations over all graphs."""
+        return sum(report.op_count for report in self.graph_reports)
+
+    @property
+    def ops_per_graph(self) -> tuple[Mapping[str, int], ...]:
+        """For each graph, how often each operation is called."""
+        return tuple(report.ops for report in self.graph_reports)
+
+    def headline(self) -> str:
+        """One sentence."""
+        seconds = sum(self.compile_time_s.values())
+        return (
+            f"{self.fn_name}: {_count(self.graph_count, 'graph')}, {_count(self.graph_break_count, 'graph break')}, "
+            f"{_count(self.op_count, 'op')}, {_count(len(self.guards), 'guard')}; "
+            f"compiled in {seconds:.2f} s with backend {self.backend!r}"
+        )
+
+    def tables(self) -> list[Table]:
+        """The report as tables; empty ones are left out."""
+        graphs = Table.of(
+            "Graphs",
+            ("#", "function", "at", "kind", "ops", "inputs", "guards", "ms", "most frequent"),
+            (
+                (r.index, r.fn_name, _at(r), r.kind, r.op_count, r.input_count, r.guard_count)
+                + (r.compile_time_s * 1e3, _top(r.ops))
+                for r in self.graph_reports
+            ),
+        )
+        breaks = Table.of(
+            "Graph breaks",
+            ("#", "reason", "user code", "what to do"),
+            (
+                (i, reason.headline(), reason.user_stack(), reason.reason.remedy)
+                for i, reason in enumerate(self.break_reasons)
+            ),
+        )
+        stages = Table.of(
+            "Compile time",
+            ("stage", "ms"),
+            [(name, seconds * 1e3) for name, seconds in self.compile_time_s.items()]
+            + [("whole call, with the run", self.run_time_s * 1e3)],
+        )
+        generated = Table.of("Generated code", ("what", "number"), tuple(self.kernels.items()))
+        guards = Table.of("Guards", ("guard",), [(guard,) for guard in _shortened(self.guards)])
+        recompiles = Table.of("Recompiles", ("why",), [(text,) for text in self.recompiles])
+        fallbacks = Table.of("Fall-backs", ("what", ""), [(text, "") for text in self.fallbacks])
+        return [t for t in (graphs, breaks, generated, recompiles, fallbacks, stages, guards) if t.rows]
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.headline(), *(table.text() for table in self.tables())])
+
+    def _repr_html_(self) -> str:
+        graphs = "".join(
+            f"<details><summary>graph {r.index}: {html.escape(r.fn_name)}</summary>"
+            f"<pre>{html.escape(r.code)}</pre><pre>{html.escape(r.source_text)}</pre></details>"
+            for r in self.graph_reports
+        )
+        tables = "".join(table.html() for table in self.tables())
+        return f"<div><p><b>{html.escape(self.headline())}</b></p>{tables}{graphs}</div>"
+
+
+def explain_call(
+    fn: Any, settings: Settings, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Explanation:
+    """Compiles `fn` afresh, calls it once, and reports."""
+    regions: list[Region] = []
+    events: list[CompileEvent] = []
+    target = fn.__call__ if isinstance(fn, type) else fn
+    compiled = settings.callable(target, on_region=(regions.append,), on_event=(events.append,))
+    start = time.perf_counter()
+    with collect() as times, recording() as records:
+        result = compiled(*args, **(kwargs or {}))
+    elapsed = time.perf_counter() - start
+    with_ops = [region for region in regions if region.graph is not None and _op_names(region.graph)]
+    name = type(fn).__name__ if isinstance(fn, nn.Module) else getattr(fn, "__qualname__", type(fn).__name__)
+    return Explanation(
+        fn_name=name,
+        backend=settings.resolved().name,
+        graph_reports=tuple(_graph_report(i, region) for i, region in enumerate(with_ops)),
+        break_reasons=tuple(r.break_reason for r in regions if r.break_reason is not None)
+        + tuple(e.reason for e in events if e.reason is not None),
+        guards=tuple(dict.fromkeys(line for region in regions for line in logs.guard_lines(region))),
+        recompiles=tuple(f"{e.fn_name}: {e.message}" for e in events if e.kind == "recompile"),
+        fallbacks=tuple(f"{f.stage}, {f.graph} graph: {f.error}" for r in records for f in r.fallbacks)
+        + tuple(f"{e.fn_name}: {e.message}" for e in events if e.kind in ("fallback", "internal_error")),
+        events=tuple(events),
+        compile_time_s=dict(times.seconds),
+        run_time_s=elapsed,
+        kernels=_kernels(records),
+        regions=tuple(regions),
+        graphs=tuple(region.graph for region in with_ops),
+        result=result,
+    )
+
+
+def _graph_report(index: int, region: Region) -> GraphReport:
+    graph = region.graph
+    assert graph is not None
+    names = _op_names(graph)
+    return GraphReport(
+        index=index,
+        fn_name=region.fn_name,
+        filename=region.filename,
+        lineno=region.lineno,
+        kind=region.kind,
+        op_count=len(names),
+        ops=dict(Counter(names).most_common()),
+        input_count=sum(node.op == "placeholder" for node in graph.graph.nodes),
+        guard_count=len(region.guards),
+        compile_time_s=sum(region.timings.values()),
+        code=graph.code.strip(),
+        source_text=region.source_text or "",
+    )
+
+
+def _op_names(graph: Any) -> list[str]:
+    return [_op_name(node) for node in graph.graph.nodes if node.op in _CALLS]
+
+
+def _op_name(node: Any) -> str:
+    if node.op == "call_method":
+        return f".{node.target}"
+    return getattr(node.target, "__name__", str(node.target))
+
+
+def _kernels(records: list[GraphRecord]) -> dict[str, int]:
+    """How many steps of each kind the plans have."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        for name, plan in record.plans.items():
+            for step in getattr(plan, "steps", ()):
+                counts[f"{name}: {_STEPS.get(type(step).__name__, type(step).__name__)}"] += 1
+    return dict(counts)
+
+
+_STEPS = {"KernelCall": "fused kernels", "ExternCall": "calls of ATen", "ViewCall": "views"}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _at(report: GraphReport) -> str:
+    return f"{report.filename.rpartition('/')[2]}:{report.lineno}"
+
+
+def _top(ops: Mapping[str, int], number: int = 4) -> str:
+    return ", ".join(f"{name} {count}" for name, count in list(ops.items())[:number])
+
+
+def _shortened(lines: tuple[str, ...]) -> list[str]:
+    if len(lines) <= _MANY:
+        return list(lines)
+    return [*lines[:_MANY], f"... and {len(lines) - _MANY} more: see .guards"]
