@@ -1,0 +1,223 @@
+"""How a kernel is run: which axis the vector lanes lie along, what is a parallel task, how far bodies are unrolled.
+
+In: a simplified `Kernel` and a `Target`. Out: a `Schedule`.
+Always: tasks are independent; together they cover every outer point exactly once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from graphlift.codegen.llvm.affine import Indices, axis_node, is_pointwise
+from graphlift.codegen.llvm.target import Target
+from graphlift.codegen.llvm.vmath import INLINE_FLOAT, SLEEF
+from graphlift.lower.ir import Kernel, Node, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """``vector`` axis in steps of ``lanes * unroll``; ``tasks`` (axes) and blocks of the vector axis run in parallel.
+
+    ``block`` is how many elements of an outer vector axis make one task (0: the vector axis is an inner one, or
+    there is none); ``scalar`` are outer axes looped over inside a task. ``columns`` says that lanes hold separate
+    outer points with whole reductions each, so that nothing is folded across lanes.
+    """
+
+    lanes: int
+    vector: int | None
+    tasks: tuple[int, ...]
+    scalar: tuple[int, ...] = ()
+    block: int = 0
+    unroll: int = 1
+    columns: bool = False
+    task_count: int = 1
+    cycles: float = 0.0
+
+
+def walk(kernel: Kernel) -> Iterator[tuple[Node, bool]]:
+    """Every distinct node with whether it belongs to a loop (rather than to the epilogue alone)."""
+    seen: set[Node] = set()
+
+    def visit(root: Node, in_loop: bool) -> Iterator[tuple[Node, bool]]:
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                yield node, in_loop
+                stack.extend(node.args)
+
+    for loop in kernel.loops:
+        for reduction in loop.reductions:
+            yield from visit(reduction.value, True)
+        for store in loop.stores:
+            yield from visit(store.value, True)
+            yield from visit(store.index, True)
+    for store in kernel.epilogue:
+        yield from visit(store.value, False)
+        yield from visit(store.index, False)
+
+
+def stores_of(kernel: Kernel) -> Iterator[tuple[Store, bool]]:
+    for loop in kernel.loops:
+        for store in loop.stores:
+            yield store, True
+    for store in kernel.epilogue:
+        yield store, False
+
+
+def axis_stride(index: Node, axis: int) -> int | None:
+    """How far the index moves per step of ``axis``; None where that is not constant."""
+    if index.op == "axis":
+        return int(index.attr == axis)
+    if index.op == "const":
+        return 0
+    if index.op in ("add", "sub", "mul", "neg") and index.dtype == torch.int64:
+        strides = [axis_stride(arg, axis) for arg in index.args]
+        if None in strides:
+            return None
+        if index.op == "neg":
+            return -strides[0]
+        if index.op == "mul":
+            for this, other in (index.args, index.args[::-1]):
+                if this.op == "const":
+                    return this.attr * axis_stride(other, axis)
+            return 0 if strides == [0, 0] else None
+        return strides[0] + strides[1] * (-1 if index.op == "sub" else 1)
+    return 0 if not uses_axis(index, axis) else None
+
+
+def uses_axis(node: Node, axis: int) -> bool:
+    target = axis_node(axis)
+    stack, seen = [node], {node}
+    while stack:
+        current = stack.pop()
+        if current is target:
+            return True
+        for arg in current.args:
+            if arg not in seen:
+                seen.add(arg)
+                stack.append(arg)
+    return False
+
+
+# Cycles per full vector, roughly, on a recent core with data in its caches.
+_CYCLES = {"load": 1.5, "div": 8.0, "sqrt": 9.0, "rsqrt": 14.0, "reciprocal": 8.0, "sigmoid": 25.0}
+_CYCLES |= {op: 45.0 for op in SLEEF} | {op: 16.0 for op in INLINE_FLOAT}
+
+
+def node_cycles(node: Node) -> float:
+    return _CYCLES.get(node.op, 0.5)
+
+
+def _lanes(kernel: Kernel, target: Target) -> int:
+    """As many lanes as fill a vector of the widest type that carries most of the work."""
+    wide = narrow = 0
+    for node, _ in walk(kernel):
+        if node.dtype == torch.float64 or (node.dtype == torch.int64 and node.op == "load"):
+            wide += 1
+        elif node.dtype.is_floating_point:
+            narrow += 1
+    return target.lanes // 2 if wide and not narrow else target.lanes
+
+
+def choose(kernel: Kernel, target: Target, indices: Indices) -> Schedule:
+    """The schedule for ``kernel``."""
+    lanes = _lanes(kernel, target)
+    sizes = kernel.outer + kernel.inner
+    pointwise = is_pointwise(kernel) and not kernel.inner
+    accesses = [(node.args[0], 1.0) for node, in_loop in walk(kernel) if node.op == "load" and in_loop]
+    accesses += [(store.index, 2.0) for store, in_loop in stores_of(kernel) if in_loop]
+    if pointwise or not accesses:
+        accesses += [(store.index, 2.0) for store, _ in stores_of(kernel)]
+        accesses += [(node.args[0], 1.0) for node, _ in walk(kernel) if node.op == "load"]
+
+    def score(axis: int) -> float:
+        size = sizes[axis]
+        used = size / (math.ceil(size / lanes) * lanes)
+        total = 0.0
+        for index, weight in accesses:
+            stride = axis_stride(index, axis)
+            total += weight * (used if stride == 1 else used * 0.9 if stride == 0 else used * 0.1)
+        return total
+
+    if not sizes:
+        return _finish(kernel, target, Schedule(lanes, None, (), columns=True))
+    outer = range(len(kernel.outer))
+    inner = range(len(kernel.outer), len(sizes))
+    if pointwise:
+        best = max(reversed(outer), key=score)
+        return _finish(kernel, target, _pointwise(kernel, lanes, best))
+    best_inner = max(reversed(inner), key=score, default=None)
+    best_outer = max(reversed(outer), key=score, default=None)
+    columns = best_inner is None or (best_outer is not None and score(best_outer) > score(best_inner) * 1.05)
+    if columns and best_outer is not None:
+        tasks = tuple(k for k in outer if k != best_outer)
+        unroll = _unroll(sizes[best_outer], lanes, _body_limit(kernel))
+        chosen = Schedule(lanes, best_outer, tasks, block=unroll * lanes, unroll=unroll, columns=True)
+        return _finish(kernel, target, chosen)
+    assert best_inner is not None
+    unroll = _unroll(sizes[best_inner], lanes, _body_limit(kernel))
+    return _finish(kernel, target, Schedule(lanes, best_inner, tuple(outer), unroll=unroll))
+
+
+def _body_limit(kernel: Kernel) -> int:
+    """How many copies of a loop body are worth their code size."""
+    cycles = max((sum(node_cycles(n) for n in _loop_nodes(kernel, k)) for k in range(len(kernel.loops))), default=1.0)
+    return 4 if cycles <= 12 else 2 if cycles <= 60 else 1
+
+
+def _loop_nodes(kernel: Kernel, position: int) -> set[Node]:
+    loop = kernel.loops[position]
+    seen: set[Node] = set()
+    stack = [r.value for r in loop.reductions] + [s.value for s in loop.stores]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.args)
+    return seen
+
+
+def _unroll(size: int, lanes: int, limit: int) -> int:
+    """The most copies up to ``limit`` that leave less than one vector over, or ``limit`` itself on long axes."""
+    vectors = size // lanes
+    if vectors >= 8 * limit and vectors % limit and limit > 1:
+        exact = max((u for u in range(limit, 1, -1) if vectors % u == 0), default=0)
+        return exact or limit
+    return max((u for u in range(limit, 1, -1) if vectors and vectors % u == 0), default=1)
+
+
+def _pointwise(kernel: Kernel, lanes: int, vector: int) -> Schedule:
+    size = kernel.outer[vector]
+    unroll = _unroll(size, lanes, min(2, _body_limit(kernel)))
+    step = lanes * unroll
+    block = size if size <= 4096 else max(step, 2048 // step * step)
+    tasks = [k for k in range(len(kernel.outer)) if k != vector]
+    # Small rows: loop over some outer axes inside the task, as long as enough tasks are left to share out.
+    scalar: list[int] = []
+    work = min(size, block)
+    count = math.prod(kernel.outer[k] for k in tasks)
+    while tasks and work < 2048 and count // kernel.outer[tasks[-1]] >= 32:
+        count //= kernel.outer[tasks[-1]]
+        work *= kernel.outer[tasks[-1]]
+        scalar.insert(0, tasks.pop())
+    return Schedule(lanes, vector, tuple(tasks), tuple(scalar), block, unroll, columns=False)
+
+
+def _finish(kernel: Kernel, target: Target, schedule: Schedule) -> Schedule:
+    sizes = kernel.outer + kernel.inner
+    count = math.prod(sizes[k] for k in schedule.tasks)
+    if schedule.block and schedule.vector is not None:
+        count *= math.ceil(sizes[schedule.vector] / schedule.block)
+    per_point = sum(node_cycles(node) for node, in_loop in walk(kernel) if in_loop)
+    per_row = sum(node_cycles(node) for node, in_loop in walk(kernel) if not in_loop)
+    inner = math.prod(kernel.inner)
+    outer = math.prod(kernel.outer)
+    factor = 1.0 / schedule.lanes if schedule.vector is not None else 1.0
+    cycles = outer * inner * (per_point + 2.0) * factor + outer * per_row
+    return replace(schedule, task_count=count, cycles=cycles)
