@@ -6,6 +6,7 @@ Always: every op means what the ATen operator named in `OPS` means for the node'
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from graphlift.lower.ir import ExternCall, Kernel, KernelCall, Loop, Node, Plan, Ref, Store, ViewCall
+from graphlift.lower.ir import CheckCall, ExternCall, Kernel, KernelCall, Loop, Node, Plan, Ref, Store, ViewCall
 
 
 # Every op of the IR besides const, axis, load, reduced, cast and bitcast. Adding one: a row here, one in codegen.
@@ -146,11 +147,15 @@ class _Evaluation:
         result[mask] = buffer[index[mask]]
         return result
 
-    def store(self, store: Store, sizes: Sequence[int]) -> None:
-        index = self.value(store.index).expand(sizes).reshape(-1)
-        value = self.value(store.value).expand(sizes).reshape(-1)
-        buffer = self.buffers[store.buffer]
-        buffer.index_put_((index,), value.to(buffer.dtype), accumulate=store.mode == "add")
+    def perform(self, stores: Sequence[Store], sizes: Sequence[int]) -> None:
+        """All values are computed before any is stored."""
+        ready = [
+            (store, self.value(store.index).expand(sizes).reshape(-1), self.value(store.value).expand(sizes).reshape(-1))
+            for store in stores
+        ]
+        for store, index, value in ready:
+            buffer = self.buffers[store.buffer]
+            buffer.index_put_((index,), value.to(buffer.dtype), accumulate=store.mode == "add")
 
     def loop(self, position: int, loop: Loop) -> None:
         self.memo.clear()  # an earlier loop's stores may have changed what a load sees
@@ -159,8 +164,7 @@ class _Evaluation:
             result = REDUCERS[reduction.op](value, reduction.dtype)
             shape = (*self.sizes[: self.outer_rank], *(1,) * (len(self.sizes) - self.outer_rank))
             self.reduced[position, k] = result.to(reduction.dtype).reshape(shape)
-        for store in loop.stores:
-            self.store(store, self.sizes)
+        self.perform(loop.stores, self.sizes)
 
 
 def _accumulated(op: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, torch.dtype], torch.Tensor]:
@@ -193,8 +197,7 @@ def interpret_kernel(kernel: Kernel, buffers: Sequence[torch.Tensor]) -> None:
             evaluation.loop(position, loop)
     evaluation.memo.clear()
     sizes = (*kernel.outer, *(1,) * len(kernel.inner))
-    for store in kernel.epilogue:
-        evaluation.store(store, sizes)
+    evaluation.perform(kernel.epilogue, sizes)
 
 
 def flat_view(tensor: torch.Tensor, numel: int) -> torch.Tensor:
@@ -229,11 +232,24 @@ def interpret_plan(plan: Plan, inputs: Sequence[torch.Tensor]) -> list[Any]:
                 spec, source = plan.tensors[output], place(base)
                 offset = source.storage_offset() + spec.offset - plan.tensors[base].offset
                 env[output] = source.as_strided(spec.shape, spec.stride, offset)
+            case CheckCall():
+                check(step, place(step.flag), place(step.index))
             case ExternCall():
                 for name, result in zip(step.outputs, run_extern(step, place), strict=False):
                     if name is not None:
                         env[name] = result
     return [place(o) if isinstance(o, str) else place(o.name) if isinstance(o, Ref) else o for o in plan.outputs]
+
+
+def check(step: CheckCall, flag: torch.Tensor, index: torch.Tensor) -> None:
+    """Raise the error of ``step`` if its flag is set."""
+    if not flag.item():
+        return
+    bad = (index < step.low) | (index >= step.high)
+    if step.ignore is not None:
+        bad &= index != step.ignore
+    value = index[bad].flatten()[0].item()
+    raise getattr(builtins, step.error)(step.message.replace("{value}", str(value)))
 
 
 def run_extern(step: ExternCall, place: Callable[[str], torch.Tensor]) -> list[Any]:
