@@ -23,7 +23,7 @@ test: venv
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 bench: venv
-	@$(PY) benchmarks/run.py $(ARGS)
+	@$(PY) -m benchmarks.run $(ARGS)
 
 tour: venv
 	@$(PY) docs/tour.py
