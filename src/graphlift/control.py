@@ -104,12 +104,12 @@ def _innermost(fn: Any) -> Any:
 def _disabled(fn: Callable[..., Any], reason: str | None) -> Callable[..., Any]:
     call_disabled = frame().call_disabled
 
-    @functools.wraps(fn)
     def run_disabled(*args: Any, **kwargs: Any) -> Any:
         return call_disabled(fn, *args, **kwargs)
 
     frame().set_skip(run_disabled.__code__)
-    put_mark(run_disabled, "disabled")
-    run_disabled._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
-    run_disabled._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
-    return run_disabled
+    wrapper = functools.wraps(fn)(run_disabled)
+    put_mark(wrapper, "disabled")
+    wrapper._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
+    wrapper._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
+    return wrapper

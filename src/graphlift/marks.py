@@ -109,7 +109,7 @@ def _add(tensor: torch.Tensor, attribute: str, values: Iterable[Any]) -> None:
         marks = set()
         setattr(tensor, attribute, marks)
     marks.update(values)
-    tensor._has_dynamo_dim_marking = True  # type: ignore[attr-defined]
+    tensor._has_dynamo_dim_marking = True
 
 
 def mark_dynamic(

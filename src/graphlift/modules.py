@@ -17,7 +17,7 @@ from torch import nn
 _REAL_CLASS = object.__dict__["__class__"]
 
 
-class CompiledModule(nn.Module):
+class CompiledModule(nn.Module):  # type: ignore[misc]
     """Base of every compiled module; `compiled(x)` and `compiled.forward(x)` run compiled code.
 
     The call goes through a slot named `__call__`, so Python finds the per-object callable without a Python frame.
@@ -153,7 +153,7 @@ def compiled_class(plain: type[nn.Module]) -> type[CompiledModule]:
 def _del_once(self: CompiledModule) -> None:
     """The original runs its own `__del__`; two objects with one inside must not run it twice."""
     if self._graphlift_original is None:
-        _plain_class(type(self)).__del__(self)  # type: ignore[attr-defined]
+        _plain_class(type(self)).__del__(self)
 
 
 def share_module(original: nn.Module, call: Callable[..., Any], settings: Any) -> CompiledModule:

@@ -1,0 +1,404 @@
+"""`compile` on everything that can be called, its errors, and the functions that steer it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import logging
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import graphlift
+from graphlift import config
+from graphlift.errors import (
+    BackendError,
+    GraphBreakError,
+    InvalidOption,
+    NotBuilt,
+    NotCallable,
+    RecompileError,
+    UnknownBackend,
+)
+
+X = torch.linspace(-2, 2, 6)
+compile_eager = functools.partial(graphlift.compile, backend="eager")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    graphlift.reset()
+    yield
+    graphlift.set_stance("default")
+
+
+class Counting:
+    """A backend that runs the graph and counts compilations."""
+
+    def __init__(self) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        assert all(type(value) in (torch.Tensor, nn.Parameter) for value in example_inputs)
+        self.graphs.append(gm)
+        return gm.forward
+
+
+@compile_eager
+def decorated(x: torch.Tensor) -> torch.Tensor:
+    """Doc."""
+    return x.sin() + 1
+
+
+def plain(x: torch.Tensor, *rest: torch.Tensor, by: float = 2.0) -> torch.Tensor:
+    return x * by + sum(rest)
+
+
+class Thing:
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.by
+
+    @compile_eager
+    def compiled_method(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.by + 1
+
+    @compile_eager
+    @staticmethod
+    def static(x: torch.Tensor) -> torch.Tensor:
+        return x + 10
+
+    @compile_eager
+    @classmethod
+    def of_class(cls, x: torch.Tensor) -> torch.Tensor:
+        return x + len(cls.__name__)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.by
+
+
+def test_decorator_keeps_the_functions_face() -> None:
+    assert decorated.__name__ == "decorated" and decorated.__doc__ == "Doc."
+    assert decorated.__module__ == __name__ and inspect.signature(decorated) == inspect.signature(
+        decorated.__wrapped__
+    )
+    torch.testing.assert_close(decorated(X), X.sin() + 1)
+
+
+def test_decorator_with_options() -> None:
+    backend = Counting()
+
+    @graphlift.compile(backend=backend, fullgraph=True)
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.cos()
+
+    torch.testing.assert_close(f(X), X.cos())
+    f(X + 1)
+    assert len(backend.graphs) == 1
+
+
+def test_function_with_varargs_and_keywords() -> None:
+    f = compile_eager(plain)
+    torch.testing.assert_close(f(X, X, X, by=3.0), plain(X, X, X, by=3.0))
+    torch.testing.assert_close(f(X), plain(X))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Thing(3.0).method,
+        Thing(4.0),
+        functools.partial(plain, by=5.0),
+        torch.sin,
+        lambda x: x.tanh(),
+        Thing.static,
+    ],
+    ids=["bound method", "instance", "partial", "builtin", "lambda", "staticmethod"],
+)
+def test_any_callable(target: Any) -> None:
+    backend = Counting()
+    compiled = graphlift.compile(target, backend=backend)
+    torch.testing.assert_close(compiled(X), target(X))
+    torch.testing.assert_close(compiled(X * 2), target(X * 2))
+    assert len(backend.graphs) == 1
+
+
+def test_methods_bind() -> None:
+    a, b = Thing(2.0), Thing(3.0)
+    for thing in (a, b, a):
+        torch.testing.assert_close(thing.compiled_method(X), X * thing.by + 1)
+    torch.testing.assert_close(Thing.compiled_method(a, X), X * 2 + 1)
+    torch.testing.assert_close(a.static(X), X + 10)
+    torch.testing.assert_close(Thing.of_class(X), X + 5)
+
+
+def test_class_compiles_calls_of_instances() -> None:
+    backend = Counting()
+
+    @graphlift.compile(backend=backend)
+    class Scaled:
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.by
+
+    assert isinstance(Scaled, type)
+    torch.testing.assert_close(Scaled(2.0)(X), X * 2)
+    assert len(backend.graphs) == 1
+
+    @graphlift.compile(backend=backend)
+    class Layer(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    torch.testing.assert_close(Layer()(X), X + 1)
+    assert len(backend.graphs) == 2
+
+    with pytest.raises(NotCallable, match="instances of class Empty"):
+
+        @graphlift.compile
+        class Empty:
+            pass
+
+
+def test_compiling_a_compiled_function_starts_over() -> None:
+    again = graphlift.compile(decorated, backend=Counting())
+    assert again.__wrapped__ is decorated.__wrapped__
+    torch.testing.assert_close(again(X), X.sin() + 1)
+
+
+def test_compiled_functions_nest() -> None:
+    inner = compile_eager(lambda x: x * 2)
+    outer = compile_eager(lambda x: inner(x) + 1)
+    torch.testing.assert_close(outer(X), X * 2 + 1)
+    torch.testing.assert_close(inner(X), X * 2)
+
+
+def test_copies_and_pickles_of_functions() -> None:
+    assert copy.deepcopy(decorated) is decorated
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    compiled = compile_eager(plain)
+    again = pickle.loads(pickle.dumps(compiled))
+    assert again.__wrapped__ is plain
+    torch.testing.assert_close(again(X), plain(X))
+    thing = Thing(2.0)
+    thing.method = compile_eager(thing.method)  # type: ignore[method-assign]
+    other = copy.deepcopy(thing)
+    other.by = 5.0
+    torch.testing.assert_close(other.method(X), X * 5)
+    torch.testing.assert_close(thing.method(X), X * 2)
+
+
+def test_disable_returns_the_argument() -> None:
+    assert graphlift.compile(plain, disable=True) is plain
+    assert graphlift.compile(disable=True)(plain) is plain
+    with config.patch(disable=True):
+        assert graphlift.compile(plain) is plain
+
+
+@pytest.mark.parametrize("value", [3, "eager", [], torch], ids=["int", "str", "list", "module"])
+def test_not_callable(value: Any) -> None:
+    with pytest.raises(NotCallable, match="something that can be called") as caught:
+        graphlift.compile(value)
+    assert "next step" in str(caught.value) and type(value).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "match"),
+    [
+        ({"backend": "egaer"}, UnknownBackend, "did you mean 'eager'"),
+        ({"backend": 3}, NotCallable, "neither a name nor a callable"),
+        ({"mode": "fast"}, InvalidOption, "unknown mode"),
+        ({"mode": "max-autotune"}, NotBuilt, "max-autotune"),
+        ({"fullgraph": "yes"}, InvalidOption, "fullgraph"),
+        ({"dynamic": 1}, InvalidOption, "dynamic"),
+        ({"options": 3}, InvalidOption, "options"),
+        ({"backend": "eager", "options": {"a": 1}}, InvalidOption, "takes no options"),
+    ],
+)
+def test_bad_arguments_raise_before_the_first_call(kwargs: dict[str, Any], error: type, match: str) -> None:
+    with pytest.raises(error, match=match):
+        graphlift.compile(plain, **kwargs)
+    with pytest.raises(error, match=match):
+        graphlift.compile(**kwargs)
+
+
+def test_fullgraph_names_reason_line_and_remedy() -> None:
+    @graphlift.compile(backend="eager", fullgraph=True)
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    with pytest.raises(GraphBreakError) as caught:
+        f(X)
+    assert caught.value.code == "data-dependent-branch"
+    assert __file__ in str(caught.value) and "torch.where" in str(caught.value)
+
+
+def test_backend_that_raises_or_returns_nonsense() -> None:
+    def broken(gm: Any, inputs: Any) -> Any:
+        raise ZeroDivisionError("inside")
+
+    with pytest.raises(BackendError, match="'broken' raised ZeroDivisionError: inside"):
+        graphlift.compile(plain, backend=broken)(X)
+    with pytest.raises(BackendError, match="cannot be called"):
+        graphlift.compile(plain, backend=lambda gm, inputs: 3)(X)
+
+
+def test_user_exception_passes_with_the_users_line() -> None:
+    @compile_eager
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.dim() == 1 else x.nothing_here
+
+    f(X)
+    with pytest.raises(AttributeError, match="nothing_here") as caught:
+        f(X[None])
+    assert any(entry.frame.code.name == "f" for entry in caught.traceback)
+
+
+# --- steering ---------------------------------------------------------------------------------------------------
+
+
+def test_is_compiling_is_true_inside_only() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if graphlift.is_compiling() else x - 1
+
+    assert not graphlift.is_compiling()
+    torch.testing.assert_close(f(X), X - 1)
+    torch.testing.assert_close(compile_eager(f)(X), X + 1)
+
+
+def test_graph_break_splits() -> None:
+    backend = Counting()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        graphlift.graph_break("here")
+        return y.cos()
+
+    torch.testing.assert_close(graphlift.compile(f, backend=backend)(X), f(X))
+    assert len(backend.graphs) == 2
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_disabled_function_runs_as_it_is(recursive: bool) -> None:
+    backend = Counting()
+    real: list[bool] = []
+
+    def note(x: torch.Tensor) -> torch.Tensor:
+        real.append(type(x) is torch.Tensor and not graphlift.is_compiling())
+        return x * 3
+
+    note = graphlift.disable(note, recursive=recursive)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return note(x + 1) - 1
+
+    f_compiled = graphlift.compile(f, backend=backend)
+    for _ in range(2):
+        torch.testing.assert_close(f_compiled(X), (X + 1) * 3 - 1)
+    assert real == [True, True] and len(backend.graphs) == 2
+
+
+def test_disable_forms() -> None:
+    @graphlift.disable()
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    assert f(X) is X and f.__name__ == "f"
+
+    @graphlift.disable
+    class Plain:
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    torch.testing.assert_close(Plain()(X), X + 1)
+    with pytest.raises(NotCallable):
+        graphlift.disable(3)
+    backend = Counting()
+    compiled = graphlift.compile(plain, backend=backend)
+    with graphlift.disable():
+        torch.testing.assert_close(compiled(X), plain(X))
+    assert not backend.graphs
+    compiled(X)
+    assert len(backend.graphs) == 1
+
+
+def test_reset_forgets() -> None:
+    backend = Counting()
+    compiled = graphlift.compile(plain, backend=backend)
+    compiled(X), compiled(X)
+    assert len(backend.graphs) == 1
+    graphlift.reset()
+    torch.testing.assert_close(compiled(X), plain(X))
+    assert len(backend.graphs) == 2
+
+
+def test_stances() -> None:
+    backend = Counting()
+    compiled = graphlift.compile(plain, backend=backend)
+    with graphlift.set_stance("fail_on_recompile"), pytest.raises(RecompileError, match="plain"):
+        compiled(X)
+    compiled(X)
+    with graphlift.set_stance("fail_on_recompile"):
+        compiled(X)
+        with pytest.raises(RecompileError, match="1 compiled entries"):
+            compiled(X[:3])
+    with graphlift.set_stance("eager_on_recompile"):
+        torch.testing.assert_close(compiled(X[:3]), plain(X[:3]))
+    assert len(backend.graphs) == 1
+    compiled(X[:3])
+    assert len(backend.graphs) == 2
+
+
+def test_force_eager_uses_nothing_compiled() -> None:
+    ran: list[int] = []
+
+    def noisy(gm: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            ran.append(1)
+            return gm.forward(*args)
+
+        return run
+
+    compiled = graphlift.compile(plain, backend=noisy)
+    compiled(X)
+    assert len(ran) == 1
+
+    @graphlift.set_stance("force_eager")
+    def eagerly() -> torch.Tensor:
+        return compiled(X)
+
+    torch.testing.assert_close(eagerly(), plain(X))
+    assert len(ran) == 1
+    compiled(X)
+    assert len(ran) == 2
+
+
+def test_stance_refuses_unknown_names() -> None:
+    with pytest.raises(InvalidOption, match="unknown stance"):
+        graphlift.set_stance("relaxed")  # type: ignore[arg-type]
+
+
+def test_cache_limit_falls_back_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Counting()
+
+    def f(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * n
+
+    compiled = graphlift.compile(f, backend=backend)
+    with config.patch(cache_size_limit=2), caplog.at_level(logging.WARNING, logger="graphlift"):
+        for n in range(5):
+            torch.testing.assert_close(compiled(X, n), X * n)
+    assert len(backend.graphs) == 2
+    warnings = [record for record in caplog.records if "cache_size_limit" in record.getMessage()]
+    assert len(warnings) == 1 and "n" in warnings[0].getMessage()
