@@ -1,0 +1,30 @@
+"""CPython bytecode in one dialect: decode a function, and make code that goes on in its middle."""
+
+from __future__ import annotations
+
+from graphlift.bytecode.continuation import (
+    ContinuationUnsupported,
+    FrameLayout,
+    ResumePoint,
+    break_stub,
+    origin,
+    resume_code,
+)
+from graphlift.bytecode.decode import DecodeError, decode
+from graphlift.bytecode.instr import CodeInfo, Handler, Instr
+from graphlift.bytecode.version import NULL_FIRST
+
+__all__ = [
+    "NULL_FIRST",
+    "CodeInfo",
+    "ContinuationUnsupported",
+    "DecodeError",
+    "FrameLayout",
+    "Handler",
+    "Instr",
+    "ResumePoint",
+    "break_stub",
+    "decode",
+    "origin",
+    "resume_code",
+]

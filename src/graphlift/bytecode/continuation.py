@@ -1,0 +1,354 @@
+"""Code objects that enter a user's function in the middle: break stubs and resume functions.
+
+In: an origin code object, a canonical index, the layout of the live frame. Out: a code object with the same
+name, file, lines and exception handlers that restores the frame and goes on at that index. Always: cell
+variables of the origin are free variables here; made once per (origin, index, layout).
+"""
+
+from __future__ import annotations
+
+import opcode as _opcode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType
+
+from graphlift.bytecode.assemble import Cover, Item, Label, assemble
+from graphlift.bytecode.decode import decode
+from graphlift.bytecode.dialect import successors
+from graphlift.bytecode.flow import exception_depths, reachable, stack_after
+from graphlift.bytecode.identity import WeakIdentityMap
+from graphlift.bytecode.instr import JUMP, LOCAL, CodeInfo, Instr, Phys
+from graphlift.bytecode.rules import make_view
+from graphlift.bytecode.version import TABLE
+from graphlift.frame import _frame
+
+_OP = _opcode.opmap
+_CO_VARARGS, _CO_VARKEYWORDS = 0x4, 0x8
+_CO_OPTIMIZED, _CO_GENERATORS = 0x1, 0x20 | 0x80 | 0x200
+
+
+class ContinuationUnsupported(Exception):
+    """No continuation can be made at this place; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLayout:
+    """What is live: stack slots, bottom first, False for NULL; names of the bound plain locals."""
+
+    stack: tuple[bool, ...]
+    locals: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """Where a resume function stands in its origin."""
+
+    code: CodeType
+    index: int
+    layout: FrameLayout
+
+
+_Made = dict[tuple[str, int, FrameLayout], CodeType]
+_MADE: WeakIdentityMap[_Made] = WeakIdentityMap()
+_ORIGIN: WeakIdentityMap[tuple[object, int, FrameLayout]] = WeakIdentityMap()
+
+
+def origin(code: CodeType) -> ResumePoint | None:
+    """The place where a resume function made by `resume_code` starts, or None for any other code object."""
+    found = _ORIGIN.get(code)
+    if found is None:
+        return None
+    alive = found[0]()  # type: ignore[operator]
+    return None if alive is None else ResumePoint(alive, found[1], found[2])
+
+
+def resume_code(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    """A code object that restores the frame and runs from `index` to the end.
+
+    Raises: ContinuationUnsupported.
+    """
+    return _cached("resume", code, index, layout)
+
+
+def break_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    """A code object that restores the frame, runs the instruction at `index`, and hands over at its successor.
+
+    Raises: ContinuationUnsupported.
+    """
+    return _cached("stub", code, index, layout)
+
+
+def _cached(kind: str, code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    made = _MADE.get(code)
+    if made is None:
+        made = {}
+        _MADE.set(code, made)
+    key = (kind, index, layout)
+    found = made.get(key)
+    if found is None:
+        _check(code, index, layout)
+        found = _make(kind, code, index, layout)
+        made[key] = found
+    return found
+
+
+def _check(code: CodeType, index: int, layout: FrameLayout) -> None:
+    info = decode(code)
+    if code.co_flags & _CO_GENERATORS:
+        raise ContinuationUnsupported("a generator or coroutine cannot be entered in the middle")
+    if not code.co_flags & _CO_OPTIMIZED:
+        raise ContinuationUnsupported("module and class bodies keep their names in a dictionary")
+    if not 0 <= index < len(info.instrs):
+        raise ValueError(f"{code.co_qualname} has no instruction {index}")
+    unknown = set(layout.locals) - set(info.locals)
+    if unknown:
+        raise ValueError(f"{code.co_qualname} has no plain local {', '.join(sorted(unknown))}")
+    depth = exception_depths(code).get(index)
+    if depth is None:
+        raise ContinuationUnsupported("the instruction is never reached")
+    if depth:
+        raise ContinuationUnsupported("inside an exception handler")
+
+
+class _Frame:
+    """The variables of a continuation: its parameters, and where each slot of the origin went."""
+
+    def __init__(self, code: CodeType, layout: FrameLayout, temps: int) -> None:
+        info = decode(code)
+        self.cells = info.cells
+        own = tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
+        self.params = layout.locals + own
+        self.displaced = self._displaced_first(code, layout)
+        names = list(self.params)
+        if self.displaced:
+            names[0] = ".first"
+        names += [f".stack{slot}" for slot in range(temps) if f".stack{slot}" not in own]
+        names += [n for n in info.locals if n not in names]
+        self.slot = {name: place for place, name in enumerate(names)}
+        if self.displaced and self.params[0] not in self.slot:
+            self.slot[self.params[0]] = len(names)
+            names.append(self.params[0])
+        self.varnames = tuple(names)
+        self.slot |= {name: len(names) + place for place, name in enumerate(self.cells)}
+        view = make_view(code)
+        self.moved = tuple(self.slot[name] for name in view.local_names)
+
+    def _displaced_first(self, code: CodeType, layout: FrameLayout) -> bool:
+        """super() without arguments reads the first slot: it must hold the function's first argument."""
+        if "__class__" not in code.co_freevars or "super" not in code.co_names or not code.co_argcount:
+            return False
+        first = code.co_varnames[0]
+        if self.params and self.params[0] == first:
+            return False
+        if not self.params:
+            raise ContinuationUnsupported("super() needs the first argument, and nothing is passed on")
+        if first not in self.cells and first not in layout.locals:
+            return False
+        return True
+
+
+class _Writer:
+    """The stream of a continuation under construction."""
+
+    def __init__(self, code: CodeType, info: CodeInfo, frame: _Frame) -> None:
+        self.code, self.info, self.frame = code, info, frame
+        self.stream: list[Item | Label] = []
+        self.consts = list(code.co_consts)
+        self.stack_size = code.co_stacksize
+
+    def put(self, op: str, arg: int, at: Instr) -> None:
+        self.stream.append(Item(_OP[op], arg, at.positions))
+
+    def put_const(self, value: object, at: Instr) -> None:
+        self.put("LOAD_CONST", len(self.consts), at)
+        self.consts.append(value)
+
+    def jump(self, to: object, at: Instr) -> None:
+        self.stream.append(Item(_OP["JUMP_FORWARD"], 0, at.positions, to=to))
+
+    def physical(self, phys: Phys, at: Instr, to: object = None) -> None:
+        """A physical instruction of the origin at its new place; `to` overrides where it jumps."""
+        arg = self.frame.moved[phys.arg] if phys.kind == LOCAL else phys.arg
+        target = (phys.arg if to is None else to) if phys.kind == JUMP else None
+        handler = at.handler
+        cover = Cover(handler.target, handler.depth, handler.push_lasti) if handler else None
+        self.stream.append(Item(phys.opcode, 0 if target is not None else arg, at.positions, cover, target))
+
+    def prologue(self, layout: FrameLayout, at: Instr) -> None:
+        frame = self.frame
+        if frame.cells:
+            self.put("COPY_FREE_VARS", len(frame.cells), at)
+        self.put("RESUME", 0, at)
+        if frame.displaced:
+            first = self.code.co_varnames[0]
+            self.put("LOAD_FAST", 0, at)
+            self.put("STORE_FAST", frame.slot[frame.params[0]], at)
+            read = "LOAD_DEREF" if first in frame.cells else "LOAD_FAST"
+            self.put(read, frame.slot[first], at)
+            self.put("STORE_FAST", 0, at)
+        for slot, live in enumerate(layout.stack):
+            if not live:
+                self.put("PUSH_NULL", 0, at)
+                continue
+            for op in TABLE.take_fast:  # the frame's stack alone must keep the value alive
+                self.put(op, frame.slot[f".stack{slot}"], at)
+
+    def body(self, kept: frozenset[int]) -> None:
+        """The instructions of the origin in `kept`, in their order, labelled by index."""
+        instrs, units = self.info.instrs, self.info.units
+        for index in sorted(kept):
+            self.stream.append(Label(index))
+            if index < self.info.entry:
+                continue  # the prefix has been run: cells exist, free variables are copied
+            for phys in units[index]:
+                self.physical(phys, instrs[index])
+
+    def instruction(self, index: int, at: Instr, jump_label: object) -> None:
+        """The instruction at which the frame broke, in a form whose NULLs are known beforehand."""
+        unit = self.info.units[index]
+        if at.op == "LOAD_METHOD":
+            name = unit[-1].arg >> TABLE.attr_shift
+            self.physical(Phys(_OP["LOAD_ATTR"], name << TABLE.attr_shift, 0), at)
+            self._null_beside(at)
+            return
+        if at.op == "LOAD_SUPER_ATTR" and at.arg[1]:
+            self.physical(Phys(unit[0].opcode, unit[0].arg & ~1, 0), at)
+            self._null_beside(at)
+            return
+        if at.op == "JUMP":
+            self.jump(jump_label, at)
+            return
+        for phys in unit:
+            self.physical(phys, at, jump_label if phys.kind == JUMP else None)
+
+    def _null_beside(self, at: Instr) -> None:
+        self.physical(Phys(_OP["PUSH_NULL"], 0, 0), at)
+        if TABLE.null_first:
+            self.physical(Phys(_OP["SWAP"], 2, 0), at)
+
+    def hand_over(self, resume: CodeType, layout: FrameLayout, at: Instr) -> None:
+        """Returns Handover(resume, globals, closure, locals and stack) to the trampoline."""
+        slots = self.frame.slot
+        for slot in reversed(range(len(layout.stack))):
+            self.put("STORE_FAST", slots[f".stack{slot}"], at)
+        if TABLE.null_first:
+            self.put("PUSH_NULL", 0, at)
+        self.put_const(_frame.hand_over, at)
+        if not TABLE.null_first:
+            self.put("PUSH_NULL", 0, at)
+        self.put_const(resume, at)
+        for name in self.frame.cells:
+            self.put(TABLE.load_cell, slots[name], at)
+        values = layout.locals + tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
+        for name in values:
+            self.put("LOAD_FAST", slots[name], at)
+        count = 1 + len(self.frame.cells) + len(values)
+        for op in TABLE.call:
+            self.put(op, count, at)
+        self.put("RETURN_VALUE", 0, at)
+        self.stack_size = max(self.stack_size, count + 2)
+
+    def finish(self) -> CodeType:
+        code, frame = self.code, self.frame
+        assembled = assemble(self.stream, code.co_firstlineno)
+        return code.replace(
+            co_argcount=len(frame.params),
+            co_posonlyargcount=len(frame.params),
+            co_kwonlyargcount=0,
+            co_nlocals=len(frame.varnames),
+            co_varnames=frame.varnames,
+            co_cellvars=(),
+            co_freevars=frame.cells,
+            co_flags=code.co_flags & ~(_CO_VARARGS | _CO_VARKEYWORDS),
+            co_consts=tuple(self.consts),
+            co_stacksize=self.stack_size + 1,
+            co_code=assembled.code,
+            co_linetable=assembled.linetable,
+            co_exceptiontable=assembled.exceptiontable,
+        )
+
+
+def _make(kind: str, code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    return _make_resume(code, index, layout) if kind == "resume" else _make_stub(code, index, layout)
+
+
+def _make_resume(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    import weakref
+
+    info = decode(code)
+    writer = _Writer(code, info, _Frame(code, layout, len(layout.stack)))
+    at = info.instrs[index]
+    writer.prologue(layout, at)
+    kept = reachable(info, (index,))
+    if min(kept) < index:
+        writer.jump(index, at)
+    writer.body(kept)
+    made = writer.finish()
+    _ORIGIN.set(made, (weakref.ref(code), index, layout))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    """A successor of the instruction at which the frame broke."""
+
+    jumped: bool
+    resume: CodeType
+    layout: FrameLayout
+
+
+def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    info = decode(code)
+    at = info.instrs[index]
+    run = _native_run(info, index)
+    exits = list(_exits(code, info, run, layout))
+    temps = max([len(layout.stack), *(len(way.layout.stack) for way in exits)])
+    writer = _Writer(code, info, _Frame(code, layout, temps))
+    writer.prologue(layout, at)
+    for step in run:
+        if step >= info.entry:
+            writer.instruction(step, info.instrs[step], "jumped")
+    for way in sorted(exits, key=lambda way: way.jumped):
+        if way.jumped:
+            writer.stream.append(Label("jumped"))
+            if at.op == "FOR_ITER":  # skipped by FOR_ITER, needed by its form for generators
+                for step in range(at.arg - TABLE.for_iter_skip, at.arg):
+                    writer.stream.append(Item(info.units[step][0].opcode, info.units[step][0].arg))
+        writer.hand_over(way.resume, way.layout, at)
+    if at.handler is not None:
+        writer.body(reachable(info, (at.handler.target,)))
+    made = writer.finish()
+    _frame.set_skip(made)
+    return made
+
+
+def _native_run(info: CodeInfo, index: int) -> range:
+    """The instructions run natively: one, and after it MAKE_CELL where a cell's slot was just emptied."""
+    at = info.instrs[index]
+    if at.op == "LOAD_FAST_AND_CLEAR" and at.arg in info.cells:
+        return range(index, index + 2)
+    return range(index, index + 1)
+
+
+def _exits(code: CodeType, info: CodeInfo, run: range, layout: FrameLayout) -> Iterator[_Exit]:
+    last = info.instrs[run[-1]]
+    for step in run[:-1]:
+        layout = _layout_after(info, info.instrs[step], layout, False)
+    for target, jumped in successors(last.op, last.arg, last.index):
+        after = _layout_after(info, last, layout, jumped)
+        yield _Exit(jumped, resume_code(code, target, after), after)
+
+
+def _layout_after(info: CodeInfo, at: Instr, layout: FrameLayout, jumped: bool) -> FrameLayout:
+    bound = set(layout.locals)
+    stack = stack_after(at.op, at.arg, layout.stack, jumped=jumped, bound=at.arg in bound or at.arg in info.cells)
+    if at.op == "STORE_FAST" and at.arg in info.locals:
+        (bound.add if layout.stack[-1] else bound.discard)(at.arg)
+    elif at.op in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
+        bound.discard(at.arg)
+    kept = tuple(name for name in layout.locals if name in bound)
+    return FrameLayout(stack, kept + tuple(sorted(bound.difference(kept), key=info.locals.index)))
