@@ -1,4 +1,4 @@
-"""What all tests share: strict mode, the compiler under test, and the repository on the import path.
+"""What all tests share: strict mode and the compiler under test.
 
 `--compiler torch` runs the same tests on torch.compile, which is how the tests themselves are checked.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 # Before anything of graphlift is imported: an internal error is a failure here, not a quiet step back to eager.
@@ -15,7 +14,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
