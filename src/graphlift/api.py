@@ -151,9 +151,12 @@ class Settings:
             on_event=(*listeners.get("on_event", ()), logs.log_event),
         )
         _register_reducer()
-        compiled = frame().CompiledCallable(root, Handler(options))
         if root is not target:
-            functools.update_wrapper(compiled, target, updated=())
+            functools.update_wrapper(
+                root, target, updated=()
+            )  # before: CompiledCallable copies the root's face
+        compiled = frame().CompiledCallable(root, Handler(options))
+        compiled._graphlift_original = target
         compiled._graphlift_settings = self
         return compiled
 
@@ -161,11 +164,16 @@ class Settings:
 class Handler:
     """What the frame hook calls when no entry of a code object fits: obeys the stance, then asks capture."""
 
-    __slots__ = ("_capture", "options")
+    __slots__ = ("__weakref__", "_capture", "options")
 
     def __init__(self, options: CompileOptions) -> None:
         self.options = options
         self._capture: Callable[[Any, tuple[Any, ...], int], Any] | None = None
+        control.handlers.add(self)
+
+    def forget(self) -> None:
+        """Drops what capture remembers of earlier compilations."""
+        self._capture = None
 
     def __call__(self, func: Any, args: tuple[Any, ...], recompiles: int) -> Any:
         now = stance.current()
@@ -238,7 +246,7 @@ def _label(fn: Any) -> str:
 def _without_compiled(fn: Any) -> Any:
     """The innermost original: compiling a compiled callable compiles what it was made from."""
     while isinstance(fn, frame().CompiledCallable):
-        fn = fn.__wrapped__
+        fn = fn._graphlift_original
     return fn
 
 
@@ -253,7 +261,7 @@ _NOT_CALLABLE_HINTS: dict[type, str] = {
 
 def _reduce_compiled(compiled: Any) -> Any:
     """A decorated global pickles by name (copies are itself); anything else is compiled again from its original."""
-    target = compiled.__wrapped__
+    target = compiled._graphlift_original
     module = sys.modules.get(getattr(target, "__module__", None) or "")
     name = getattr(target, "__qualname__", "")
     found: Any = module

@@ -1,6 +1,6 @@
 """Functions that steer capture from inside the program: disable, graph_break, is_compiling, reset.
 
-In: calls from user code. Out: what the eager program sees of them, which is next to nothing; capture knows them by
+In: calls from user code. Out: what the eager program sees of them, next to nothing; capture knows them by
 identity or by their marks. Always: importing this module loads the frame extension but no stage of the compiler.
 """
 
@@ -18,9 +18,14 @@ from graphlift import stance
 from graphlift.errors import NotCallable
 from graphlift.extension import frame
 from graphlift.marks import put_mark
+from graphlift.modules import CompiledModule, share_module
 
 #: Code objects that a handler has been asked about; `reset` clears their entries.
 seen_codes: WeakSet[CodeType] = WeakSet()
+#: Code objects that the user disabled without recursion; `reset` leaves them so.
+_disabled_codes: WeakSet[CodeType] = WeakSet()
+#: The handlers of all compiled callables (objects with a method `forget`).
+handlers: WeakSet[Any] = WeakSet()
 
 
 def is_compiling() -> bool:
@@ -37,6 +42,10 @@ def reset() -> None:
     for code in list(seen_codes):
         frame().clear(code)
     seen_codes.clear()
+    for code in list(_disabled_codes):
+        frame().set_skip(code)
+    for handler in list(handlers):
+        handler.forget()
 
 
 class _Disable:
@@ -82,13 +91,12 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
             if isinstance(vars(fn).get(name), FunctionType):
                 setattr(fn, name, disable(vars(fn)[name], recursive, reason=reason))
         return fn
-    fn = getattr(fn, "_graphlift_original", None) or _innermost(fn)
+    fn = _innermost(fn._orig_mod if isinstance(fn, CompiledModule) else fn)
     if isinstance(fn, nn.Module):
-        from graphlift.modules import share_module
-
         return share_module(fn, _disabled(fn, reason), None)
     if not recursive and isinstance(fn, FunctionType):
         frame().set_skip(fn.__code__)
+        _disabled_codes.add(fn.__code__)
         fn._graphlift_skip_frame = True  # type: ignore[attr-defined]
         return fn
     return _disabled(fn, reason)
@@ -97,7 +105,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 def _innermost(fn: Any) -> Any:
     """The function inside compiled callables."""
     while isinstance(fn, frame().CompiledCallable):
-        fn = fn.__wrapped__
+        fn = fn._graphlift_original
     return fn
 
 
