@@ -48,6 +48,18 @@ def reset() -> None:
         handler.forget()
 
 
+def _apply_stance(now: stance.Stance) -> None:
+    """Under force_eager compiled entries must not be hit: the extension bypasses them, or else they are dropped."""
+    bypass = getattr(frame(), "set_forced_eager", None)
+    if bypass is not None:
+        bypass(now == "force_eager")
+    elif now == "force_eager":
+        reset()
+
+
+stance.on_change(_apply_stance)
+
+
 class _Disable:
     """What `disable()` returns: a decorator and a context manager."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from graphlift.errors import InvalidOption
 from graphlift.options import Backend
 
 #: Node metadata that their passes may read and that is not tied to our fake tensors.
@@ -24,16 +25,30 @@ def dynamo_backend(name: str, mode: str | None, options: Mapping[str, Any]) -> B
 
     if name not in torch._dynamo.list_backends(exclude_tags=()):
         return None
-    if name == "inductor":
-        wrapper = torch._TorchCompileInductorWrapper(mode, dict(options) or None, False)
-    else:
-        wrapper = torch._TorchCompileWrapper(name, mode, dict(options) or None, False)
+    make = _wrapper_of_inductor if name == "inductor" else _wrapper_of
+    try:
+        wrapper = make(name, mode, dict(options) or None)
+    except (RuntimeError, TypeError) as error:
+        text = str(error)
+        raise InvalidOption(
+            f"backend {name!r} refuses mode={mode!r}, options={dict(options)!r:.200}",
+            found=text if len(text) < 300 else f"{text[:300]} ...",
+        ) from error
 
     def bridged(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return wrapper(without_fakes(gm), list(example_inputs))  # type: ignore[no-any-return]
+        compiled: Callable[..., Any] = wrapper(without_fakes(gm), list(example_inputs))
+        return compiled
 
     bridged.__name__ = name
     return bridged
+
+
+def _wrapper_of_inductor(name: str, mode: str | None, options: dict[str, Any] | None) -> Callable[..., Any]:
+    return torch._TorchCompileInductorWrapper(mode, options, False)  # type: ignore[no-any-return]
+
+
+def _wrapper_of(name: str, mode: str | None, options: dict[str, Any] | None) -> Callable[..., Any]:
+    return torch._TorchCompileWrapper(name, mode, options, False)  # type: ignore[no-any-return]
 
 
 def without_fakes(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
