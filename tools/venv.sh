@@ -37,7 +37,12 @@ have_packages="" have_extensions=""
 [ -x "$venv/bin/python" ] && [ -f "$stamp.packages" ] && have_packages=$(cat "$stamp.packages")
 [ -f "$stamp.extensions" ] && have_extensions=$(cat "$stamp.extensions")
 
-built() { compgen -G 'src/graphlift/frame/_frame.*.so' >/dev/null && compgen -G 'src/graphlift/guards/_guards.*.so' >/dev/null; }
+# The files that the build made, one a line, are all still there.
+built() {
+    local file
+    [ -s "$stamp.built" ] || return 1
+    while read -r file; do [ -f "$file" ] || return 1; done <"$stamp.built"
+}
 
 if [ "$packages" = "$have_packages" ] && [ "$extensions" = "$have_extensions" ] && built; then exit 0; fi
 
@@ -87,12 +92,18 @@ wanted += [row for rows in project["project"]["optional-dependencies"].values() 
 print("\n".join(row for row in dict.fromkeys(wanted) if not row.startswith("torch")))
 PY
     pip --requirement "$stamp.requirements"
+    printf '%s' "$packages" > "$stamp.packages"
 fi
 
 printf 'graphlift: building the C extensions\n'
 pip --no-build-isolation --no-deps --editable . || fail "building graphlift failed; the compiler's messages are above"
+"$bin/python" - >"$stamp.built" <<'PY'
+import sysconfig, tomllib
+modules = tomllib.load(open("pyproject.toml", "rb"))["tool"]["setuptools"]["ext-modules"]
+for module in modules:
+    print(f"src/{module['name'].replace('.', '/')}{sysconfig.get_config_var('EXT_SUFFIX')}")
+PY
 built || fail "the build left no C extension in src/graphlift; please report this with the output above"
 
-printf '%s' "$packages" > "$stamp.packages"
 printf '%s' "$extensions" > "$stamp.extensions"
 printf 'graphlift: %s is ready\n' "$venv"
