@@ -81,7 +81,7 @@ def target_machine(target: Target) -> llvm.TargetMachine:
 @functools.cache
 def _libraries() -> tuple[ctypes.CDLL, ...]:
     folder = Path(torch.__file__).parent / "lib"
-    names = ("libgomp.so.1", "libtorch_cpu.so")
+    names = ("libgomp.so.1", "libtorch_cpu.so", "libtorch_python.so")
     found = [ctypes.CDLL(str(folder / name)) for name in names if (folder / name).exists()]
     return (ctypes.CDLL(None), *found)
 

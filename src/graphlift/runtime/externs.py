@@ -1,0 +1,131 @@
+"""ATen calls of a plan as Python functions of their tensors, and which of them can write into memory of ours.
+
+In: an `ExternCall`. Out: a callable of the referenced tensors, or an `OutForm` for a native ``out=`` call.
+Always: the callable does exactly what calling the overload with the step's arguments does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from graphlift.lower.ir import ExternCall, Plan, Ref
+from graphlift.runtime.memory import refs
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class OutForm:
+    """A matrix product with an ``out=`` form: the C symbol, its step kind and the same call in Python."""
+
+    symbol: str
+    scaled: bool  # takes beta and alpha
+    python: Callable[..., Any]
+    cost_axes: int
+
+
+OUT_FORMS: dict[Any, OutForm] = {
+    aten.mm.default: OutForm("aoti_torch_cpu_mm_out", False, torch.mm, 2),
+    aten.bmm.default: OutForm("aoti_torch_cpu_bmm_out", False, torch.bmm, 3),
+    aten.addmm.default: OutForm("aoti_torch_cpu_addmm_out", True, torch.addmm, 2),
+    aten.baddbmm.default: OutForm("aoti_torch_cpu_baddbmm_out", True, torch.baddbmm, 3),
+}
+
+# Faster ways into the same operator than an OpOverload's Python call; tensors and arguments in schema order.
+DIRECT: dict[Any, Callable[..., Any]] = {
+    aten.mm.default: torch.mm,
+    aten.bmm.default: torch.bmm,
+    aten.convolution.default: torch.convolution,
+    aten.index_select.default: torch.index_select,
+    aten.cumsum.default: torch.cumsum,
+    aten.gather.default: torch.gather,
+}
+
+
+def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a row-major tensor."""
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(stride))
+
+
+def scales(step: ExternCall) -> tuple[float, float]:
+    """(beta, alpha) of an addmm or baddbmm."""
+    kwargs = dict(step.kwargs)
+    return float(kwargs.get("beta", 1)), float(kwargs.get("alpha", 1))
+
+
+def out_form(plan: Plan, step: ExternCall) -> OutForm | None:
+    """The ``out=`` form of a call where using it means the same: plain floats, row-major result of known place."""
+    form = OUT_FORMS.get(step.target)
+    if form is None or len(step.outputs) != 1 or step.outputs[0] is None:
+        return None
+    spec = plan.tensors[step.outputs[0]]
+    if spec.offset or 0 in spec.shape or spec.stride != contiguous_stride(spec.shape):
+        return None
+    if not all(isinstance(arg, Ref) for arg in step.args) or len(step.args) != (3 if form.scaled else 2):
+        return None
+    if any(key not in ("beta", "alpha") for key, _ in step.kwargs):
+        return None
+    dtypes = {plan.tensors[arg.name].dtype for arg in step.args} | {spec.dtype}
+    if len(dtypes) != 1 or not spec.dtype.is_floating_point:
+        return None
+    if any(plan.tensors[other.name].storage == spec.storage for other in step.args):
+        return None
+    return form
+
+
+def caller(step: ExternCall) -> tuple[Callable[..., Any], list[str]]:
+    """A function of the step's distinct tensors, and their names in order."""
+    names = list(dict.fromkeys(refs((step.args, step.kwargs))))
+    where = {name: k for k, name in enumerate(names)}
+    target = DIRECT.get(step.target) or getattr(step.target, "_op", step.target)
+    if all(isinstance(arg, Ref) for arg in step.args) and not step.kwargs:
+        if [arg.name for arg in step.args] == names:
+            return target, names
+    lines = ", ".join(f"t{k}" for k in range(len(names)))
+    constants: dict[str, Any] = {"_target": target}
+    body = ", ".join(
+        [_expression(arg, where, constants) for arg in step.args]
+        + [f"{key}={_expression(value, where, constants)}" for key, value in step.kwargs]
+    )
+    source = f"lambda {lines}: _target({body})"
+    return eval(source, constants), names  # noqa: S307: our own text over names we made
+
+
+def _expression(value: Any, where: dict[str, int], constants: dict[str, Any]) -> str:
+    """Python text of an argument; what has no exact text becomes a named constant."""
+    if isinstance(value, Ref):
+        return f"t{where[value.name]}"
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        items = ", ".join(_expression(v, where, constants) for v in value)
+        return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"
+    if value is None or isinstance(value, (bool, int, str)):
+        return repr(value)
+    if any(isinstance(leaf, Ref) for leaf in pytree.tree_leaves(value, is_leaf=lambda x: isinstance(x, Ref))):
+        raise TypeError(f"a tensor inside {type(value).__name__} cannot be passed to an ATen call")
+    name = f"_c{len(constants)}"
+    constants[name] = value
+    return name
+
+
+def describe(step: ExternCall) -> str:
+    """The call as text: ``aten.addmm.default(bias, x, w)``."""
+
+    def show(value: Any) -> str:
+        if isinstance(value, Ref):
+            return value.name
+        if isinstance(value, (list, tuple)):
+            inner = ", ".join(show(v) for v in value)
+            return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+        return repr(value)
+
+    parts = [show(arg) for arg in step.args] + [f"{key}={show(value)}" for key, value in step.kwargs]
+    return f"{step.target}({', '.join(parts)})"
