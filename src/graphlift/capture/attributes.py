@@ -1,0 +1,577 @@
+"""Attribute access on trackers: the descriptor protocol, once for every kind of object.
+
+In: a tracker and a name. Out: the tracker of the attribute (or the program's AttributeError as `Raised`).
+Always: no user code runs for real; what a lookup depended on (instance keys, MRO lookups) is guarded.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from typing import Any
+
+import torch
+
+from ..guards import ABSENT, Attr, Const, DictItem, IdIs, InstanceDict, Slot, Source, TensorGrad
+from .breaks import Break, Raised
+from .capture import PLAIN_CONSTANTS, Capture, describe
+from .frame import GeneratorVar, IteratorVar, inline
+from .trackers import (
+    NONE,
+    CellVar,
+    ConstVar,
+    DictVar,
+    DictViewVar,
+    FunctionVar,
+    ListVar,
+    MethodVar,
+    ObjectVar,
+    OpaqueVar,
+    SetVar,
+    SuperVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
+
+C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+C_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_TYPE_NAMES = {"__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__doc__", "__flags__"}
+_FUNCTION_NAMES = {"__name__", "__qualname__", "__module__", "__doc__", "__code__", "__defaults__", "__kwdefaults__"}
+TENSOR_VALUES = frozenset(
+    "shape dtype device ndim requires_grad is_leaf layout is_cuda is_cpu is_sparse is_quantized is_mkldnn is_mps is_xpu "
+    "is_sparse_csr is_nested is_meta itemsize nbytes is_vulkan is_xla is_ipu is_maia retains_grad output_nr name names".split()
+)
+TENSOR_VIEWS = frozenset("T mT H mH real imag".split())
+_CACHED_PROPERTY = functools.cached_property
+
+
+def python_type(tracker: Tracker) -> type:
+    """``type(value)`` of what a tracker stands for."""
+    kind = type(tracker)
+    if kind is ConstVar:
+        return type(tracker.value)  # type: ignore[attr-defined]
+    if kind in (ObjectVar, DictVar, SetVar, TensorVar):
+        return tracker.cls  # type: ignore[attr-defined]
+    if kind is OpaqueVar:
+        return type(tracker.value)  # type: ignore[attr-defined]
+    if kind is DictViewVar:
+        return {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}[tracker.kind]  # type: ignore
+    if kind is MethodVar:
+        return types.MethodType if isinstance(python_type(tracker.func), type) and python_type(tracker.func) is types.FunctionType else types.BuiltinMethodType  # type: ignore  # noqa: E501
+    found = _TYPES.get(kind)
+    if found is None:
+        if isinstance(tracker, IteratorVar):
+            return _iterator_type(tracker)
+        raise Break("unsupported-object", f"type of {describe(tracker)}")
+    return found
+
+
+_TYPES: dict[type, type] = {
+    ListVar: list,
+    TupleVar: tuple,
+    FunctionVar: types.FunctionType,
+    CellVar: types.CellType,
+    SuperVar: super,
+    GeneratorVar: types.GeneratorType,
+}
+
+
+def _iterator_type(tracker: IteratorVar) -> type:
+    builtin = getattr(tracker, "builtin", None)
+    if isinstance(builtin, type):
+        return builtin
+    return type(iter(())) if type(getattr(tracker, "owner", None)) is TupleVar else type(iter([]))
+
+
+def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
+    """``obj.name``; raises `Raised` with AttributeError as the program would."""
+    found = find_attr(cap, obj, name)
+    if found is None:
+        cls = python_type(obj)
+        what = f"type object '{obj.value.__name__}'" if type(obj) is ConstVar and isinstance(obj.value, type) else f"'{cls.__name__}' object"
+        if type(obj) is ConstVar and isinstance(obj.value, types.ModuleType):
+            what = f"module '{obj.value.__name__}'"
+        raise cap.raise_(AttributeError, f"{what} has no attribute '{name}'")
+    return found
+
+
+def has_attr(cap: Capture, obj: Tracker, name: str) -> bool:
+    try:
+        return find_attr(cap, obj, name) is not None
+    except Raised as raised:
+        if issubclass(python_type(raised.value), AttributeError):
+            return False
+        raise
+
+
+def find_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
+    """The attribute or None (an AttributeError of a user's ``__getattr__`` comes as `Raised`)."""
+    obj = cap.realize(obj)
+    finder = FINDERS.get(type(obj))
+    if finder is not None:
+        return finder(cap, obj, name)
+    cls = python_type(obj)
+    raw = cap.type_attr(cls, name)
+    if raw is ABSENT:
+        return None
+    if isinstance(raw, C_METHODS):
+        return MethodVar(ConstVar(raw), obj)
+    if name == "__class__":
+        return ConstVar(cls)
+    if isinstance(raw, types.FunctionType):
+        return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
+    raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
+
+
+def wrap_class_value(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
+    """The tracker of an object found in a class (its identity is guarded by the class lookup)."""
+    return cap.wrap(raw, Const(raw, f"{cls.__name__}.{name}"))
+
+
+# --- instances ---------------------------------------------------------------------------------------------------
+
+
+def _object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
+    getter = cap.type_attr(obj.cls, "__getattribute__")
+    if isinstance(getter, types.FunctionType):
+        return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [obj, ConstVar(name)], {})
+    return object_attr(cap, obj, name)
+
+
+def object_attr(cap: Capture, obj: ObjectVar, name: str, use_getattr: bool = True) -> Tracker | None:
+    """``object.__getattribute__`` and then the class's ``__getattr__``."""
+    raw = cap.type_attr(obj.cls, name)
+    if raw is not ABSENT and is_data_descriptor(raw):
+        return bind_descriptor(cap, raw, obj, obj.cls, name)
+    if name in obj.slots:
+        return cap.realize(obj.slots[name])
+    found = cap.dict_get(obj.attrs, name)
+    if found is not None:
+        return found
+    if raw is not ABSENT:
+        return bind_descriptor(cap, raw, obj, obj.cls, name)
+    if not use_getattr:
+        return None
+    fallback = cap.type_attr(obj.cls, "__getattr__")
+    if fallback is torch.nn.Module.__getattr__:
+        return _module_attr(cap, obj, name)
+    if isinstance(fallback, types.FunctionType):
+        return inline(cap, ConstVar(fallback, Const(fallback, fallback.__qualname__)), [obj, ConstVar(name)], {})
+    if fallback is not ABSENT:
+        raise Break("unsupported-attribute", f"__getattr__ of {obj.cls.__name__} is not a Python function")
+    return None
+
+
+def _module_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
+    """What ``nn.Module.__getattr__`` does: parameters, buffers, submodules."""
+    for table in ("_parameters", "_buffers", "_modules"):
+        entries = cap.dict_get(obj.attrs, table)
+        if type(entries) is DictVar:
+            found = cap.dict_get(entries, name)
+            if found is not None:
+                return found
+        elif entries is not None:
+            raise Break("unsupported-attribute", f"{table} of {obj.cls.__name__} is a {describe(entries)}")
+    return None
+
+
+def is_data_descriptor(raw: Any) -> bool:
+    kind = type(raw)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> Tracker | None:
+    """``raw.__get__(obj, cls)`` for an object found on the class."""
+    kind = type(raw)
+    if kind is types.FunctionType:
+        return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
+    if kind is property:
+        if raw.fget is None:
+            return None
+        return _call(cap, wrap_class_value(cap, cls, name, raw.fget), [obj])
+    if kind is staticmethod:
+        return wrap_class_value(cap, cls, name, raw.__func__)
+    if kind is classmethod:
+        return MethodVar(wrap_class_value(cap, cls, name, raw.__func__), ConstVar(cls, Const(cls, cls.__name__)))
+    if isinstance(raw, C_METHODS):
+        return MethodVar(ConstVar(raw), obj)
+    if isinstance(raw, types.ClassMethodDescriptorType):
+        return MethodVar(ConstVar(raw), ConstVar(cls, Const(cls, cls.__name__)))
+    if isinstance(raw, C_DATA):
+        return _c_attribute(cap, raw, obj, cls, name)
+    if kind is _CACHED_PROPERTY and type(obj) is ObjectVar:
+        value = _call(cap, wrap_class_value(cap, cls, name, raw.func), [obj])
+        cap.dict_set(obj.attrs, raw.attrname, value)
+        return value
+    if kind.__name__ == "_tuplegetter" and type(obj) is ObjectVar and type(obj.payload) is TupleVar:
+        index = raw.__get__(tuple(range(len(obj.payload.items))), cls)
+        obj.payload.items[index] = cap.realize(obj.payload.items[index])
+        return obj.payload.items[index]
+    getter = cap.type_attr(kind, "__get__")
+    if getter is ABSENT:
+        return wrap_class_value(cap, cls, name, raw)
+    if isinstance(getter, types.FunctionType):
+        descriptor = wrap_class_value(cap, cls, name, raw)
+        return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [descriptor, obj, ConstVar(cls, Const(cls, cls.__name__))], {})
+    if isinstance(raw, (types.BuiltinFunctionType, type)):
+        return wrap_class_value(cap, cls, name, raw)
+    raise Break("unsupported-attribute", f"{cls.__name__}.{name} is a {kind.__name__}")
+
+
+def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> Tracker | None:
+    """A slot or a C-level attribute of an instance."""
+    if name == "__class__":
+        return ConstVar(cls, Const(cls, cls.__name__))
+    if type(obj) is not ObjectVar:
+        raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
+    if name == "__dict__":
+        return obj.attrs
+    if name in obj.slots:
+        return cap.realize(obj.slots[name])
+    if type(obj.payload) is TupleVar and hasattr(cls, "n_sequence_fields"):
+        return _structseq_field(cap, raw, obj, cls)
+    if name in ("__weakref__", "__traceback__", "__context__", "__cause__", "__suppress_context__") and obj.obj is None:
+        return NONE
+    if obj.obj is None:
+        return None
+    assert obj.source is not None
+    try:
+        value = raw.__get__(obj.obj, cls)
+    except AttributeError:
+        if not isinstance(raw, types.MemberDescriptorType):
+            return None
+        raise Break("unsupported-attribute", f"unset slot {name} of {cls.__name__}") from None
+    found = cap.wrap(value, Slot(obj.source, name))
+    obj.slots[name] = found
+    return found
+
+
+def _structseq_field(cap: Capture, raw: Any, obj: ObjectVar, cls: Any) -> Tracker:
+    probe = cls(range(cls.n_sequence_fields))
+    return cap.realize(obj.payload.items[raw.__get__(probe, cls)])  # type: ignore[union-attr]
+
+
+# --- classes, modules, functions and other constants -----------------------------------------------------------------
+
+
+def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
+    value = obj.value
+    if isinstance(value, types.ModuleType):
+        return _python_module_attr(cap, obj, name)
+    if isinstance(value, type):
+        return class_attr(cap, value, name)
+    kind = type(value)
+    if kind is types.FunctionType:
+        return _function_attr(cap, obj, name)
+    raw = cap.type_attr(kind, name)
+    if raw is ABSENT and not hasattr(value, name):
+        return None
+    if isinstance(raw, C_METHODS):
+        return MethodVar(ConstVar(raw), obj)
+    if isinstance(raw, types.FunctionType):
+        return MethodVar(wrap_class_value(cap, kind, name, raw), obj)
+    if name == "__class__":
+        return ConstVar(kind)
+    if kind in PLAIN_CONSTANTS or isinstance(value, (enum.Enum, *C_METHODS, *C_DATA, types.BuiltinFunctionType, types.CodeType)):
+        return cap.from_python(getattr(value, name))
+    if isinstance(raw, C_DATA) or isinstance(value, (property, staticmethod, classmethod)):
+        return cap.from_python(getattr(value, name))
+    if isinstance(raw, types.ClassMethodDescriptorType):
+        return cap.from_python(getattr(value, name))
+    source = obj.source
+    instance_dict = getattr(value, "__dict__", None)
+    if source is not None and type(instance_dict) is dict and name in instance_dict:
+        return cap.wrap(instance_dict[name], DictItem(InstanceDict(source), name))
+    raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
+
+
+def _python_module_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
+    module = obj.value
+    var = cap.globals_memo.get(id(module.__dict__))
+    if var is None:
+        var = cap.globals_var(module.__dict__)
+    found = cap.dict_get(var, name)
+    if found is not None:
+        return found
+    if name == "__dict__":
+        return var
+    try:
+        value = getattr(module, name)
+    except AttributeError:
+        return None
+    return cap.wrap(value, Const(value, f"{module.__name__.replace('.', '_')}_{name}"))
+
+
+def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:
+    """``cls.name``: the metaclass's data descriptors, the class's MRO, the metaclass."""
+    meta = type(cls)
+    meta_raw = cap.type_attr(meta, name)
+    if name in _TYPE_NAMES or name == "__class__":
+        return cap.from_python(getattr(cls, name)) if name != "__class__" else ConstVar(meta)
+    if isinstance(cls, enum.EnumMeta) and isinstance(cls.__dict__.get("_member_map_", {}).get(name), cls):
+        return ConstVar(cls.__members__[name], Const(cls.__members__[name], f"{cls.__name__}.{name}"))
+    if meta_raw is not ABSENT and type(meta_raw) is property:
+        return _call(cap, wrap_class_value(cap, meta, name, meta_raw.fget), [ConstVar(cls, Const(cls, cls.__name__))])
+    if name == "__dict__":
+        raise Break("unsupported-attribute", f"{cls.__name__}.__dict__")
+    raw = cap.type_attr(cls, name)
+    if raw is not ABSENT:
+        return _from_class(cap, cls, name, raw)
+    if meta_raw is ABSENT:
+        fallback = cap.type_attr(meta, "__getattr__")
+        if isinstance(fallback, types.FunctionType):
+            return _call(cap, ConstVar(fallback, Const(fallback, name)), [ConstVar(cls, Const(cls, cls.__name__)), ConstVar(name)])
+        return None
+    if isinstance(meta_raw, (types.FunctionType, *C_METHODS)):
+        return MethodVar(wrap_class_value(cap, meta, name, meta_raw), ConstVar(cls, Const(cls, cls.__name__)))
+    if isinstance(meta_raw, C_DATA):
+        return cap.from_python(getattr(cls, name))
+    return wrap_class_value(cap, meta, name, meta_raw)
+
+
+def _from_class(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
+    if isinstance(raw, staticmethod):
+        return wrap_class_value(cap, cls, name, raw.__func__)
+    this = ConstVar(cls, Const(cls, cls.__name__))
+    if isinstance(raw, classmethod):
+        return MethodVar(wrap_class_value(cap, cls, name, raw.__func__), this)
+    if isinstance(raw, types.ClassMethodDescriptorType):
+        return MethodVar(ConstVar(raw), this)
+    getter = cap.type_attr(type(raw), "__get__")
+    if isinstance(getter, types.FunctionType) and type(raw) is not _CACHED_PROPERTY:
+        descriptor = wrap_class_value(cap, cls, name, raw)
+        return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [descriptor, NONE, this], {})
+    return wrap_class_value(cap, cls, name, raw)
+
+
+def _function_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
+    fn = obj.value
+    source: Source = obj.source or Const(fn, fn.__qualname__)
+    if name in _FUNCTION_NAMES:
+        value = getattr(fn, name)
+        if name in ("__defaults__", "__kwdefaults__"):
+            return cap.wrap(value, Attr(source, name))
+        return cap.from_python(value)
+    if name == "__globals__":
+        return cap.globals_var(fn.__globals__)
+    if name == "__class__":
+        return ConstVar(types.FunctionType)
+    if name in fn.__dict__:
+        return cap.wrap(fn.__dict__[name], DictItem(InstanceDict(source), name))
+    raw = cap.type_attr(types.FunctionType, name)
+    if isinstance(raw, C_METHODS):
+        return MethodVar(ConstVar(raw), obj)
+    if raw is ABSENT:
+        return None
+    if name == "__dict__":
+        return cap.dict_var(fn.__dict__, InstanceDict(source))
+    raise Break("unsupported-attribute", f"{name} of function {fn.__qualname__}")
+
+
+def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | None:
+    simple = {"__name__": obj.code.co_name, "__qualname__": obj.qualname, "__code__": obj.code, "__doc__": None}
+    found = cap.dict_get(obj.attrs, name)
+    if found is not None:
+        return found
+    if name in simple:
+        return cap.from_python(simple[name])
+    if name == "__module__":
+        return cap.from_python(obj.globals_.get("__name__"))
+    if name == "__dict__":
+        return obj.attrs
+    if name == "__defaults__":
+        return TupleVar(obj.defaults) if obj.defaults else NONE
+    raw = cap.type_attr(types.FunctionType, name)
+    if isinstance(raw, C_METHODS):
+        return MethodVar(ConstVar(raw), obj)
+    if raw is ABSENT:
+        return None
+    raise Break("unsupported-attribute", f"{name} of a function made in the captured code")
+
+
+def _method_attr(cap: Capture, obj: MethodVar, name: str) -> Tracker | None:
+    if name == "__self__":
+        return obj.self_var
+    if name == "__func__":
+        return obj.func
+    if name == "__class__":
+        return ConstVar(python_type(obj))
+    return find_attr(cap, obj.func, name)
+
+
+def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
+    self_var = obj.self_var
+    is_class = type(self_var) is ConstVar and isinstance(self_var.value, type)
+    cls = self_var.value if is_class else python_type(self_var)  # type: ignore[attr-defined]
+    mro = cls.__mro__
+    for base in mro[mro.index(obj.cls) + 1 :]:
+        if name in base.__dict__:
+            raw = base.__dict__[name]
+            cap.type_attr(base, name)
+            if isinstance(raw, staticmethod):
+                return wrap_class_value(cap, base, name, raw.__func__)
+            if isinstance(raw, (classmethod, types.ClassMethodDescriptorType)):
+                func = raw.__func__ if isinstance(raw, classmethod) else raw
+                return MethodVar(wrap_class_value(cap, base, name, func), ConstVar(cls, Const(cls, cls.__name__)))
+            if is_class:
+                return wrap_class_value(cap, base, name, raw)
+            return bind_descriptor(cap, raw, self_var, base, name)
+    return None
+
+
+# --- tensors -----------------------------------------------------------------------------------------------------------
+
+
+def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
+    if name in TENSOR_VALUES:
+        return cap.from_python(getattr(obj.fake, name))
+    if name in TENSOR_VIEWS:
+        return cap.emit("call_function", getattr, [obj, ConstVar(name)], {}, getattr)
+    if name == "__class__":
+        return ConstVar(obj.cls)
+    if name in ("grad", "_grad"):
+        return _tensor_grad(cap, obj)
+    if name == "is_inference":
+        return MethodVar(ConstVar(torch.Tensor.is_inference), obj)
+    raw = cap.type_attr(obj.cls, name)
+    if isinstance(raw, (types.FunctionType, *C_METHODS)):
+        return MethodVar(wrap_class_value(cap, obj.cls, name, raw), obj)
+    real_attrs = getattr(_real_of(cap, obj), "__dict__", {})
+    if name in real_attrs and obj.source is not None:
+        return cap.wrap(real_attrs[name], DictItem(InstanceDict(obj.source), name))
+    if raw is ABSENT:
+        if obj.source is not None and not real_attrs:
+            return None
+        return None
+    raise Break("unsupported-attribute", f"{name} of a tensor")
+
+
+def _real_of(cap: Capture, obj: TensorVar) -> torch.Tensor | None:
+    if obj.source is None:
+        return None
+    return cap.builder.input_tensors[cap.builder.input_sources.index(obj.source)]
+
+
+def _tensor_grad(cap: Capture, obj: TensorVar) -> Tracker:
+    real = _real_of(cap, obj)
+    if real is None or obj.source is None:
+        raise Break("unsupported-attribute", "grad of a tensor made in the captured code")
+    if real.grad is None:
+        cap.guard(IdIs(TensorGrad(obj.source), None))
+        return NONE
+    return cap.wrap(real.grad, TensorGrad(obj.source))
+
+
+def _cell_attr(cap: Capture, obj: CellVar, name: str) -> Tracker | None:
+    if name == "cell_contents":
+        content = cap.read_cell(obj)
+        if content is None:
+            raise cap.raise_(ValueError, "Cell is empty")
+        return content
+    return None
+
+
+def _opaque_attr(cap: Capture, obj: OpaqueVar, name: str) -> Tracker | None:
+    raise Break(obj.code, f"attribute {name} of {obj.detail}")
+
+
+def _call(cap: Capture, fn: Tracker, args: list[Tracker]) -> Tracker:
+    from .calls import call
+
+    return call(cap, fn, args, {})
+
+
+FINDERS: dict[type, Any] = {
+    ObjectVar: _object_attr,
+    ConstVar: _const_attr,
+    FunctionVar: _made_function_attr,
+    MethodVar: _method_attr,
+    SuperVar: _super_attr,
+    TensorVar: _tensor_attr,
+    CellVar: _cell_attr,
+    OpaqueVar: _opaque_attr,
+}
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------
+
+
+def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
+    """``obj.name = value`` in the shadow of the object."""
+    obj = cap.realize(obj)
+    if type(obj) is ObjectVar:
+        setter = cap.type_attr(obj.cls, "__setattr__")
+        if isinstance(setter, types.FunctionType):
+            inline(cap, ConstVar(setter, Const(setter, setter.__qualname__)), [obj, ConstVar(name), value], {})
+        else:
+            object_set_attr(cap, obj, name, value)
+    elif type(obj) is FunctionVar:
+        if name == "__name__":
+            obj.attrs.known[name] = value
+        else:
+            cap.dict_set(obj.attrs, name, value)
+    elif type(obj) is CellVar and name == "cell_contents":
+        write_cell(cap, obj, value)
+    elif type(obj) in (ListVar, TupleVar, DictVar, SetVar) or (type(obj) is ConstVar and type(obj.value) in PLAIN_CONSTANTS):
+        raise cap.raise_(AttributeError, f"'{python_type(obj).__name__}' object has no attribute '{name}'")
+    else:
+        raise Break("attribute-mutation", f"{name} of {describe(obj)}")
+
+
+def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
+    """``object.__setattr__``."""
+    raw = cap.type_attr(obj.cls, name)
+    if raw is not ABSENT and is_data_descriptor(raw):
+        if type(raw) is property:
+            if raw.fset is None:
+                raise cap.raise_(AttributeError, f"property '{name}' of '{obj.cls.__name__}' object has no setter")
+            _call(cap, wrap_class_value(cap, obj.cls, name, raw.fset), [obj, value])
+            return
+        if name == "__dict__" or name == "__class__":
+            raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
+        if isinstance(raw, C_DATA):
+            obj.slots[name] = value
+            if obj.obj is not None:
+                cap.mark_changed(obj)
+            if name not in obj.slots_written:
+                obj.slots_written.append(name)
+            return
+        setter = cap.type_attr(type(raw), "__set__")
+        if isinstance(setter, types.FunctionType):
+            inline(cap, ConstVar(setter, Const(setter, name)), [wrap_class_value(cap, obj.cls, name, raw), obj, value], {})
+            return
+        raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
+    if obj.obj is None and not obj.cls.__dictoffset__:
+        raise cap.raise_(AttributeError, f"'{obj.cls.__name__}' object has no attribute '{name}'")
+    cap.dict_set(obj.attrs, name, value)
+
+
+def del_attr(cap: Capture, obj: Tracker, name: str) -> None:
+    """``del obj.name``."""
+    obj = cap.realize(obj)
+    if type(obj) is not ObjectVar:
+        raise Break("attribute-mutation", f"del {name} of {describe(obj)}")
+    deleter = cap.type_attr(obj.cls, "__delattr__")
+    if isinstance(deleter, types.FunctionType):
+        inline(cap, ConstVar(deleter, Const(deleter, deleter.__qualname__)), [obj, ConstVar(name)], {})
+        return
+    object_del_attr(cap, obj, name)
+
+
+def object_del_attr(cap: Capture, obj: ObjectVar, name: str) -> None:
+    """``object.__delattr__``."""
+    raw = cap.type_attr(obj.cls, name)
+    if raw is not ABSENT and is_data_descriptor(raw):
+        raise Break("attribute-mutation", f"del {name} of {obj.cls.__name__}")
+    if not cap.dict_del(obj.attrs, name):
+        raise cap.raise_(AttributeError, name)
+
+
+def write_cell(cap: Capture, cell: CellVar, value: Tracker | None) -> None:
+    cell.content = value
+    cell.loaded = True
+    if cell.real is not None:
+        cell.written = True
+        cap.mark_changed(cell)

@@ -1,0 +1,43 @@
+"""Control flow of the symbolic executor: what stops it, and what the captured program itself raises.
+
+In: a reason code of `reasons.py` with details. Out: exceptions that only `capture/` raises and catches.
+Always: `Break` means "run this instruction natively"; `Raised` is an exception of the user's own program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .trackers import Tracker
+
+
+class Break(Exception):
+    """The current instruction cannot be captured; ``code`` names a row of the reason registry."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+        self.stack = ""
+
+
+class RunEagerly(Exception):
+    """The whole frame cannot be captured, not even up to a break; it runs in plain CPython."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+
+
+class Raised(Exception):
+    """The captured program raised ``value`` (a tracker of the exception object)."""
+
+    def __init__(self, value: Tracker) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+class Exhausted(Exception):
+    """An iterator tracker has no next item."""

@@ -1,0 +1,379 @@
+"""Calling trackers: rules, inlined Python functions, classes, tensor functions, constants.
+
+In: a callable tracker with argument trackers. Out: the result's tracker.
+Always: a callee that is not understood is a `Break`, never a guess.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict, defaultdict
+from typing import Any
+
+import torch
+
+from ..guards import ABSENT, Const
+from .attributes import bind_descriptor, python_type, wrap_class_value
+from .breaks import Break, Raised
+from .capture import PLAIN_CONSTANTS, Capture, NotConst, describe
+from .frame import inline
+from .rules import RULES
+from .trackers import (
+    ConstVar,
+    DictVar,
+    FunctionVar,
+    ListVar,
+    MethodVar,
+    ObjectVar,
+    OpaqueVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+
+#: Python functions of these modules are single graph nodes, called on fakes as they are.
+LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch._refs", "torch.special"})
+#: Functions of these modules are never traced into: they change state that capture does not model.
+OPAQUE_MODULES = (
+    "torch._dynamo",
+    "torch._functorch",
+    "torch._inductor",
+    "torch.autograd",
+    "torch.distributed",
+    "torch.export",
+    "torch.func",
+    "torch.fx",
+    "torch.jit",
+    "torch.library",
+    "torch.onnx",
+    "torch.profiler",
+    "torch.random",
+    "torch.serialization",
+    "torch.utils.checkpoint",
+    "torch.utils.data",
+    "torch.cuda",
+    "torch._vmap_internals",
+    "torch._ops",
+    "numpy",
+    "logging.handlers",
+    "multiprocessing",
+    "asyncio",
+    "subprocess",
+    "socket",
+    "threading",
+    "pickle",
+    "importlib",
+    "inspect",
+    "random",
+    "tqdm",
+)
+_AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode",)
+PURE_OBJCLASSES = (str, int, float, bool, bytes, complex, tuple, range, frozenset, torch.Size, type(None), slice, torch.dtype, torch.device)
+
+
+def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
+    """``fn(*args, **kwargs)``."""
+    fn = cap.realize(fn)
+    kind = type(fn)
+    if kind is MethodVar:
+        return call(cap, fn.func, [fn.self_var, *args], kwargs)  # type: ignore[attr-defined]
+    if kind is ConstVar:
+        return _call_const(cap, fn, args, kwargs)  # type: ignore[arg-type]
+    if kind is FunctionVar:
+        return inline(cap, fn, args, kwargs)
+    if kind is ObjectVar:
+        if fn.cls is functools.partial:  # type: ignore[attr-defined]
+            return _call_partial(cap, fn, args, kwargs)  # type: ignore[arg-type]
+        raw = cap.type_attr(fn.cls, "__call__")  # type: ignore[attr-defined]
+        if raw is ABSENT:
+            raise cap.raise_(TypeError, f"'{fn.cls.__name__}' object is not callable")  # type: ignore[attr-defined]
+        bound = bind_descriptor(cap, raw, fn, fn.cls, "__call__")  # type: ignore[attr-defined]
+        assert bound is not None
+        if type(bound) is MethodVar and type(bound.func) is ConstVar and isinstance(bound.func.value, types.WrapperDescriptorType):
+            raise Break("c-function", f"call of a {fn.cls.__name__} object")  # type: ignore[attr-defined]
+        return call(cap, bound, args, kwargs)
+    if kind is OpaqueVar:
+        raise Break(fn.code, fn.detail)  # type: ignore[attr-defined]
+    raise cap.raise_(TypeError, f"'{python_type(fn).__name__}' object is not callable")
+
+
+def call_special(cap: Capture, obj: Tracker, name: str, args: Args) -> Tracker:
+    """``type(obj).name(obj, *args)``: special methods are looked up on the type."""
+    cls = python_type(obj)
+    raw = cap.type_attr(cls, name)
+    if raw is ABSENT:
+        raise cap.raise_(TypeError, f"'{cls.__name__}' object has no {name}")
+    bound = bind_descriptor(cap, raw, obj, cls, name)
+    assert bound is not None
+    return call(cap, bound, args, {})
+
+
+def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs) -> Tracker:
+    from .protocol import sequence_items
+
+    keywords = fn.slots["keywords"]
+    assert type(keywords) is DictVar
+    cap.complete(keywords)
+    return call(
+        cap, fn.slots["func"], [*sequence_items(cap, fn.slots["args"]), *args], {**{str(k): v for k, v in keywords.known.items()}, **kwargs}
+    )
+
+
+def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
+    value = fn.value
+    try:
+        found = RULES.get(value)
+    except TypeError:
+        found = None
+    if found is not None:
+        return found(cap, args, kwargs)
+    if type(value) is types.FunctionType:
+        return _call_function(cap, fn, args, kwargs)
+    if isinstance(value, type):
+        return construct(cap, value, args, kwargs)
+    if isinstance(value, _LRU_CACHE):
+        return _call_lru_cache(cap, value, args, kwargs)
+    return _call_c(cap, value, args, kwargs)
+
+
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+
+
+def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
+    value = fn.value
+    marks = value.__dict__
+    if marks.get("_torchdynamo_disable") or marks.get("_graphlift_disable"):
+        raise Break("disabled-function", value.__qualname__)
+    module = value.__module__ or ""
+    if marks.get("_graphlift_leaf"):
+        return cap.emit("call_function", value, args, kwargs, value)
+    if module in LEAF_MODULES:
+        if module == "torch._tensor" and args and type(cap.realize(args[0])) is TensorVar:
+            return _call_tensor_method(cap, value.__name__, args, kwargs)
+        return cap.emit("call_function", value, args, kwargs, value)
+    if module.startswith(OPAQUE_MODULES) and not module.startswith(_AUTOGRAD_ALLOWED):
+        for prefix in OPAQUE_MODULES:
+            if module == prefix or module.startswith(prefix + "."):
+                raise Break("unsupported-call", f"{module}.{value.__qualname__}")
+    return inline(cap, fn, args, kwargs)
+
+
+def _call_lru_cache(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    """The cached function runs for real, once: later calls would find its result in the cache anyway."""
+    try:
+        real_args = [known_object(cap, arg) for arg in args]
+        real_kwargs = {name: known_object(cap, arg) for name, arg in kwargs.items()}
+    except NotConst:
+        raise Break("c-function", f"cached function {value.__qualname__} with arguments that are not constants") from None
+    try:
+        result = value(*real_args, **real_kwargs)
+    except Exception as error:
+        raise Raised(cap.exception_var(error)) from error
+    if isinstance(result, torch.Tensor):
+        raise Break("c-function", f"cached function {value.__qualname__} returns a tensor")
+    return cap.from_python(result)
+
+
+def known_object(cap: Capture, tracker: Tracker) -> Any:
+    """The real object behind a tracker: a constant, or a pre-existing object that the region has not changed."""
+    tracker = cap.realize(tracker)
+    if type(tracker) is ObjectVar and tracker.obj is not None and not tracker.attrs.log:
+        return tracker.obj
+    return cap.value_of(tracker)
+
+
+def _leaf_builtins() -> dict[int, Any]:
+    namespaces = [torch._C._VariableFunctions, torch._C._nn, torch._C._special, torch._C._linalg, torch._C._fft, torch._C._sparse]
+    found = {}
+    for namespace in namespaces:
+        for name in dir(namespace):
+            value = getattr(namespace, name)
+            if isinstance(value, types.BuiltinFunctionType):
+                found[id(value)] = value
+                public = getattr(torch, name, None)
+                if isinstance(public, types.BuiltinFunctionType):
+                    found[id(public)] = public
+    return found
+
+
+LEAF_BUILTINS = _leaf_builtins()
+
+
+def _call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    """A C function or method without a rule of its own."""
+    if id(value) in LEAF_BUILTINS:
+        return cap.emit("call_function", value, args, kwargs, value)
+    owner = getattr(value, "__objclass__", None)
+    if owner is torch._C.TensorBase and args and type(cap.realize(args[0])) is TensorVar:
+        return _call_tensor_method(cap, value.__name__, args, kwargs)
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return cap.emit("call_function", value, args, kwargs, value)
+    if owner in PURE_OBJCLASSES or value in PURE_FUNCTIONS or _is_pure_classmethod(value):
+        try:
+            values = [cap.value_of(arg) for arg in args]
+            kw_values = {name: cap.value_of(arg) for name, arg in kwargs.items()}
+        except NotConst:
+            raise Break("unsupported-builtin", f"{_name(value)} of values that are not constants") from None
+        from .protocol import evaluate
+
+        return evaluate(cap, value, *values, **kw_values)
+    if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
+        receiver = cap.realize(args[0])
+        if type(receiver) is ObjectVar and receiver.payload is not None:
+            return call(cap, ConstVar(value), [receiver.payload, *args[1:]], kwargs) if owner is not object else _unmodelled(value)
+        if type(receiver) is OpaqueVar:
+            raise Break(receiver.code, receiver.detail)
+    raise Break("c-function", _name(value))
+
+
+def _unmodelled(value: Any) -> Tracker:
+    raise Break("c-function", _name(value))
+
+
+def _is_pure_classmethod(value: Any) -> bool:
+    owner = getattr(value, "__self__", None)
+    if isinstance(value, types.ClassMethodDescriptorType):
+        return value.__objclass__ in (*PURE_OBJCLASSES, dict)
+    return isinstance(value, types.BuiltinFunctionType) and (
+        (isinstance(owner, type) and owner in PURE_OBJCLASSES) or type(owner) in PLAIN_CONSTANTS and owner is not None
+    )
+
+
+def _name(value: Any) -> str:
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or repr(value)[:80]
+    return f"{module}.{name}" if module and module != "builtins" else name
+
+
+def _pure_functions() -> frozenset[Any]:
+    import _operator
+    import math
+
+    names = "abs round divmod pow chr ord hex oct bin ascii format hash"
+    import builtins
+
+    chosen = [getattr(builtins, name) for name in names.split()]
+    chosen += [v for v in vars(math).values() if isinstance(v, types.BuiltinFunctionType)]
+    pure = "add sub mul truediv floordiv mod pow neg pos abs invert lshift rshift and_ or_ xor eq ne lt le gt ge not_ truth index is_ is_not"
+    chosen += [getattr(_operator, name) for name in pure.split()]
+    chosen += [torch.finfo, torch.iinfo, torch._C._get_tracing_state, torch.promote_types, torch.can_cast]
+    return frozenset(c for c in chosen if c.__hash__)
+
+
+PURE_FUNCTIONS = _pure_functions()
+
+
+#: Tensor methods that read data, change autograd state, or reach the storage: they run natively.
+BREAKING_TENSOR_METHODS: dict[str, str] = {
+    **dict.fromkeys("item tolist __bool__ __int__ __float__ __index__ __complex__ __nonzero__ is_nonzero".split(), "tensor-item"),
+    **dict.fromkeys(
+        "numpy __array__ data_ptr storage untyped_storage _typed_storage storage_type __reduce_ex__ __deepcopy__ __dlpack__ "
+        "share_memory_ is_shared set_ apply_ map_ map2_ resize_ resize_as_ __repr__ __str__ __format__ record_stream pin_memory "
+        "backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ _make_subclass as_subclass "
+        "__dlpack_device__ module_load __setstate__ _set_version sparse_resize_ __delitem__ __getstate__ copy_to_host".split(),
+        "unsupported-call",
+    ),
+    **dict.fromkeys("nonzero masked_select unique unique_consecutive equal allclose argwhere".split(), "data-dependent-op"),
+}
+
+
+def _call_tensor_method(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> Tracker:
+    reason = BREAKING_TENSOR_METHODS.get(name)
+    if reason is not None:
+        raise Break(reason, f"Tensor.{name}")
+    special = TENSOR_METHODS.get(name)
+    if special is not None:
+        return special(cap, args, kwargs)
+    return cap.emit("call_method", name, args, kwargs, lambda this, *rest, **named: getattr(this, name)(*rest, **named))
+
+
+#: Tensor methods with a rule of their own, filled by torch_rules.py.
+TENSOR_METHODS: dict[str, Any] = {}
+
+
+# --- classes ---------------------------------------------------------------------------------------------------------
+
+
+def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
+    """``cls(*args, **kwargs)`` for a class without a rule."""
+    meta_call = cap.type_attr(type(cls), "__call__")
+    this = ConstVar(cls, Const(cls, cls.__name__))
+    if isinstance(meta_call, types.FunctionType):
+        if isinstance(cls, type(type)) or type(cls).__module__ == "enum":
+            return _construct_constant(cap, cls, args, kwargs)
+        return inline(cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs)
+    return type_call(cap, cls, args, kwargs)
+
+
+def _construct_constant(cap: Capture, cls: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    try:
+        values = [cap.value_of(arg) for arg in args]
+    except NotConst:
+        raise Break("unsupported-call", f"{cls.__name__} of values that are not constants") from None
+    from .protocol import evaluate
+
+    return evaluate(cap, cls, *values, **{k: cap.value_of(v) for k, v in kwargs.items()})
+
+
+def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
+    """``type.__call__``: ``__new__`` and then ``__init__``."""
+    this = ConstVar(cls, Const(cls, cls.__name__))
+    if issubclass(cls, (torch.nn.Module, torch.Tensor, type)) or cls in PLAIN_CONSTANTS:
+        if cls in PLAIN_CONSTANTS:
+            return _construct_constant(cap, cls, args, kwargs)
+        raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
+    new = cap.type_attr(cls, "__new__")
+    new = new.__func__ if isinstance(new, staticmethod) else new
+    if isinstance(new, types.FunctionType):
+        result = call(cap, wrap_class_value(cap, cls, "__new__", new), [this, *args], kwargs)
+    else:
+        result = new_object(cap, cls, args)
+    if type(result) is not ObjectVar or not issubclass(result.cls, cls):
+        return result
+    init = cap.type_attr(cls, "__init__")
+    if isinstance(init, types.FunctionType):
+        call(cap, wrap_class_value(cap, cls, "__init__", init), [result, *args], kwargs)
+    elif init in RULES:
+        RULES[init](cap, [result, *args], kwargs)
+    elif init is object.__init__:
+        if (args or kwargs) and new is object.__new__:
+            raise cap.raise_(TypeError, f"{cls.__name__}() takes no arguments")
+    elif not issubclass(cls, (BaseException, tuple)):
+        raise Break("unsupported-object", f"{cls.__name__}.__init__ is a C function")
+    return result
+
+
+def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
+    """A fresh instance as the C-level ``__new__`` of its base makes it."""
+    from .protocol import iterate
+
+    result = ObjectVar(cls)
+    if issubclass(cls, BaseException):
+        result.slots["args"] = TupleVar(list(args))
+    elif issubclass(cls, tuple):
+        result.payload = TupleVar(iterate(cap, args[0]) if args else [])
+    elif issubclass(cls, (dict, OrderedDict)):
+        result.payload = DictVar({}, cls=OrderedDict if issubclass(cls, OrderedDict) else dict)
+        if issubclass(cls, defaultdict):
+            result.slots["default_factory"] = args[0] if args else ConstVar(None)
+    elif issubclass(cls, list):
+        result.payload = ListVar([])
+    elif issubclass(cls, (set, frozenset)):
+        result.payload = SetVar({}, set if issubclass(cls, set) else frozenset)
+    elif not cls.__flags__ & (1 << 9) or not _plain_layout(cls):
+        raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
+    return result
+
+
+def _plain_layout(cls: type) -> bool:
+    """Whether instances are made by ``object.__new__`` (no C-level state)."""
+    return cls.__new__ is object.__new__ or isinstance(cls.__new__, types.FunctionType)
+
+
+def describe_call(fn: Tracker) -> str:
+    return describe(fn)

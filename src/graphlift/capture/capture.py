@@ -1,0 +1,596 @@
+"""The state of one capture: graph, guards, object memo, effects, and how values enter it.
+
+In: a frame's function and arguments. Out: trackers for everything the program touches, an FX graph, guards.
+Always: one tracker per mutable object (aliases stay aliases); real objects are read, never changed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ..fake import DataDependent, FakeMode, FakeTensor, Unsupported
+from ..guards import (
+    Arg,
+    Attr,
+    CellContents,
+    ClosureCell,
+    Const,
+    DictItem,
+    DictKey,
+    DictKeys,
+    Equals,
+    Func,
+    Guard,
+    HasKey,
+    IdIs,
+    InstanceDict,
+    Length,
+    SameObject,
+    SeqItem,
+    Source,
+    TensorMeta,
+    TensorSpec,
+    TypeAttr,
+    TypeIs,
+)
+from ..guards import ABSENT
+from .breaks import Break, Raised
+from .graph import GraphBuilder
+from .trackers import (
+    NONE,
+    CellVar,
+    ConstVar,
+    DictVar,
+    LazyVar,
+    ListVar,
+    MethodVar,
+    ObjectVar,
+    OpaqueVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TrackerKey,
+    TupleVar,
+)
+
+PLAIN_CONSTANTS: frozenset[type] = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), torch.dtype, torch.device}
+    | {torch.layout, torch.memory_format, torch.Size, range, slice}
+)
+IDENTITY_CONSTANTS: tuple[type, ...] = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    types.CodeType,
+    types.GenericAlias,
+    type,
+    enum.Enum,
+    property,
+    staticmethod,
+    classmethod,
+    type(functools.lru_cache(lambda: None)),
+)
+TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+class NotConst(Exception):
+    """A tracker has no value known at capture time."""
+
+
+class Capture:
+    """One attempt at capturing one frame."""
+
+    def __init__(self, func: types.FunctionType, root_index: int | None = None) -> None:
+        self.func = func
+        self.break_at = root_index
+        self.builder = GraphBuilder()
+        self.fake_mode = FakeMode()
+        self.guards: dict[Guard, None] = {}
+        self.memo: dict[int, Tracker] = {}
+        self.keep_alive: list[Any] = []
+        self.fakes: dict[int, TensorVar] = {}
+        self.changed: dict[int, Tracker] = {}
+        self.state_log: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.restore_calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.frames: list[Any] = []
+        self.type_attrs: dict[tuple[type, str], Any] = {}
+        self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
+        self.globals_memo: dict[int, DictVar] = {}
+
+    # --- guards and sources ------------------------------------------------------------------------------------
+
+    def guard(self, guard: Guard) -> None:
+        self.guards[guard] = None
+
+    def type_attr(self, cls: type, name: str) -> Any:
+        """The object that ``name`` is along the MRO of ``cls`` (raw, undescriptored), guarded; ABSENT if none."""
+        key = (cls, name)
+        found = self.type_attrs.get(key, self)
+        if found is not self:
+            return found
+        found = ABSENT
+        for base in cls.__mro__:
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                break
+        self.type_attrs[key] = found
+        if not is_static_type(cls):
+            self.guard(TypeAttr(cls, name, found))
+        return found
+
+    def globals_var(self, globals_: dict[str, Any]) -> DictVar:
+        found = self.globals_memo.get(id(globals_))
+        if found is None:
+            if globals_ is self.func.__globals__:
+                self.guard(IdIs(Attr(Func(), "__globals__"), globals_))
+            source = Const(globals_, f"globals_of_{str(globals_.get('__name__', 'module')).replace('.', '_')}")
+            found = self.dict_var(globals_, source)
+            self.globals_memo[id(globals_)] = found
+            self.memo[id(globals_)] = found
+        return found
+
+    # --- values entering the capture -----------------------------------------------------------------------------
+
+    def wrap(self, value: Any, source: Source) -> Tracker:
+        """The tracker of a pre-existing ``value`` loaded from ``source``, guarded by what its kind needs."""
+        kind = type(value)
+        if kind in PLAIN_CONSTANTS:
+            if not isinstance(source, Const):
+                self.guard(IdIs(source, value) if value is None or kind is bool else Equals(source, value))
+            return ConstVar(value, source)
+        known = self.memo.get(id(value))
+        if known is not None:
+            if known.source is not None and known.source != source:
+                if type(known) is not ConstVar:
+                    self.guard(SameObject(known.source, source))
+                elif not isinstance(source, Const):
+                    self.guard(IdIs(source, value))
+            return known
+        wrapper = WRAPPERS.get(kind)
+        if wrapper is not None:
+            tracker = wrapper(self, value, source)
+        elif isinstance(value, IDENTITY_CONSTANTS):
+            if not isinstance(source, Const):
+                self.guard(IdIs(source, value))
+            tracker = ConstVar(value, source)
+        elif isinstance(value, torch.Tensor):
+            self.guard(TypeIs(source, kind))
+            tracker = OpaqueVar(value, source, "unsupported-tensor-subclass", kind.__qualname__)
+        else:
+            tracker = self.wrap_object(value, source)
+        self.memo[id(value)] = tracker
+        self.keep_alive.append(value)
+        return tracker
+
+    def wrap_tensor(self, value: torch.Tensor, source: Source) -> Tracker:
+        if value.layout is not torch.strided or value.is_quantized:
+            self.guard(TypeIs(source, type(value)))
+            return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            return OpaqueVar(value, source, "unsupported-tensor-subclass", "a tensor inside torch.func")
+        self.guard(TensorMeta(source, TensorSpec.of(value)))
+        fake = self.fake_mode.from_real(value)
+        node = self.builder.add_input(source, value, fake)
+        tracker = TensorVar(node, fake, type(value), source)
+        self.fakes[id(fake)] = tracker
+        return tracker
+
+    def wrap_list(self, value: list, source: Source) -> Tracker:
+        self.guard(TypeIs(source, list))
+        self.guard(Length(source, len(value)))
+        return ListVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)], source, value)
+
+    def wrap_tuple(self, value: tuple, source: Source) -> Tracker:
+        self.guard(TypeIs(source, tuple))
+        self.guard(Length(source, len(value)))
+        return TupleVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)], source)
+
+    def wrap_dict(self, value: dict, source: Source) -> Tracker:
+        self.guard(TypeIs(source, type(value)))
+        return self.dict_var(value, source, type(value))
+
+    def wrap_set(self, value: Any, source: Source) -> Tracker:
+        try:
+            key = Equals(source, frozenset(value))
+        except TypeError:
+            return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
+        self.guard(TypeIs(source, type(value)))
+        if type(value) is frozenset:
+            self.guard(key)
+        else:
+            self.guard(Length(source, len(value)))
+            self.guard(set_contents_guard(source, value))
+        return SetVar({item: ConstVar(item) for item in value}, type(value), source, value)
+
+    def wrap_method(self, value: types.MethodType, source: Source) -> Tracker:
+        self.guard(TypeIs(source, types.MethodType))
+        return MethodVar(
+            self.wrap(value.__func__, Attr(source, "__func__")), self.wrap(value.__self__, Attr(source, "__self__")), source
+        )
+
+    def wrap_builtin(self, value: Any, source: Source) -> Tracker:
+        """Builtin functions are constants; builtin methods of an instance are bound to its tracker."""
+        self.guard(IdIs(source, value)) if not isinstance(source, Const) else None
+        return ConstVar(value, source)
+
+    def wrap_cell(self, value: types.CellType, source: Source) -> Tracker:
+        return CellVar(None, source, value)
+
+    def wrap_partial(self, value: functools.partial, source: Source) -> Tracker:
+        self.guard(TypeIs(source, functools.partial))
+        tracker = ObjectVar(functools.partial, value, source)
+        for name in ("func", "args", "keywords"):
+            tracker.slots[name] = self.wrap(getattr(value, name), Attr(source, name))
+        return tracker
+
+    def wrap_object(self, value: Any, source: Source) -> Tracker:
+        kind = type(value)
+        if not isinstance(source, Const):
+            self.guard(TypeIs(source, kind))
+        attrs = None
+        try:
+            instance_dict = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            instance_dict = None
+        if type(instance_dict) is dict:
+            attrs = self.dict_var(instance_dict, InstanceDict(source))
+        tracker = ObjectVar(kind, value, source, attrs)
+        for base, make in PAYLOADS:
+            if issubclass(kind, base):
+                tracker.payload = make(self, value, source)
+                break
+        return tracker
+
+    def dict_var(self, value: dict, source: Source, cls: type = dict) -> DictVar:
+        return DictVar({}, source, value, cls)
+
+    def wrap_cell_of(self, fn: types.FunctionType, source: Source, index: int) -> CellVar:
+        cell = fn.__closure__[index]  # type: ignore[index]
+        known = self.memo.get(id(cell))
+        if known is None:
+            known = CellVar(None, ClosureCell(source, index, fn.__code__.co_freevars[index]), cell)
+            self.memo[id(cell)] = known
+            self.keep_alive.append(cell)
+        return known  # type: ignore[return-value]
+
+    def read_cell(self, cell: CellVar) -> Tracker | None:
+        if not cell.loaded:
+            assert cell.source is not None
+            try:
+                value = cell.real.cell_contents
+            except ValueError:
+                raise Break("unsupported-object", "an empty closure cell made outside the function") from None
+            cell.content = self.wrap(value, CellContents(cell.source))
+            cell.loaded = True
+        return self.realize(cell.content) if cell.content is not None else None
+
+    def realize(self, tracker: Tracker) -> Tracker:
+        if type(tracker) is LazyVar:
+            return self.wrap(tracker.value, tracker.source)  # type: ignore[arg-type]
+        return tracker
+
+    def from_python(self, value: Any) -> Tracker:
+        """The tracker of a value computed at capture time (fresh: no source)."""
+        kind = type(value)
+        if kind is list:
+            return ListVar([self.from_python(item) for item in value])
+        if kind is tuple:
+            return TupleVar([self.from_python(item) for item in value])
+        if kind in (dict, OrderedDict):
+            return DictVar({key: self.from_python(item) for key, item in value.items()}, cls=kind)
+        if kind in (set, frozenset):
+            return SetVar({item: ConstVar(item) for item in value}, kind)
+        if kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
+            return ConstVar(value)
+        if isinstance(value, BaseException):
+            return self.exception_var(value)
+        if isinstance(value, tuple) and isinstance(getattr(kind, "n_fields", None) or getattr(kind, "_fields", None), (int, tuple)):
+            result = ObjectVar(kind)
+            result.payload = TupleVar([self.from_python(item) for item in value])
+            return result
+        return self.wrap(value, Const(value, f"const_{kind.__name__}_{len(self.keep_alive)}"))
+
+    def exception_var(self, error: BaseException) -> ObjectVar:
+        result = ObjectVar(type(error))
+        result.slots["args"] = TupleVar([ConstVar(arg) if type(arg) in PLAIN_CONSTANTS else self.from_python(str(arg)) for arg in error.args])
+        result.obj = None
+        return result
+
+    def raise_(self, cls: type[BaseException], *args: Any) -> Raised:
+        return Raised(self.exception_var(cls(*args)))
+
+    # --- constants leaving it --------------------------------------------------------------------------------------
+
+    def value_of(self, tracker: Tracker) -> Any:
+        """The Python value of a tracker made of constants; raises NotConst otherwise."""
+        tracker = self.realize(tracker)
+        kind = type(tracker)
+        if kind is ConstVar:
+            return tracker.value  # type: ignore[attr-defined]
+        if kind is TupleVar:
+            return tuple(self.value_of(item) for item in tracker.items)  # type: ignore[attr-defined]
+        if kind is ListVar:
+            return [self.value_of(item) for item in tracker.items]  # type: ignore[attr-defined]
+        if kind is SetVar:
+            return tracker.cls(self.value_of(item) for item in tracker.known.values())  # type: ignore[attr-defined]
+        if kind is DictVar:
+            self.complete(tracker)  # type: ignore[arg-type]
+            return tracker.cls((key_value(key), self.value_of(item)) for key, item in tracker.known.items())  # type: ignore
+        if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
+            items = self.value_of(tracker.payload)  # type: ignore[attr-defined]
+            cls = tracker.cls  # type: ignore[attr-defined]
+            return cls._make(items) if hasattr(cls, "_make") else cls(items)
+        raise NotConst
+
+    # --- dictionaries ------------------------------------------------------------------------------------------------
+
+    def dict_get(self, var: DictVar, key: Any) -> Tracker | None:
+        """The tracker under ``key`` or None, guarded by no more than this key."""
+        found = var.known.get(key)
+        if found is not None:
+            if type(found) is LazyVar:
+                found = var.known[key] = self.realize(found)
+            return found
+        if var.complete or key in var.absent:
+            return None
+        assert var.real is not None and var.source is not None
+        if key in var.real:
+            found = self.wrap(var.real[key], DictItem(var.source, key))
+            var.known[key] = found
+            return found
+        self.guard(HasKey(var.source, key, False))
+        var.absent.add(key)
+        return None
+
+    def dict_has(self, var: DictVar, key: Any) -> bool:
+        if key in var.known:
+            return True
+        if var.complete or key in var.absent:
+            return False
+        assert var.real is not None and var.source is not None
+        present = key in var.real
+        self.guard(HasKey(var.source, key, present))
+        if not present:
+            var.absent.add(key)
+        return present
+
+    def complete(self, var: DictVar) -> None:
+        """Know every key of a dict in order (guards the whole key list)."""
+        if var.complete:
+            return
+        assert var.real is not None and var.source is not None
+        self.guard(DictKeys(var.source, tuple(var.real)))
+        known: dict[Any, Tracker] = {}
+        for index, (key, value) in enumerate(var.real.items()):
+            if isinstance(key, (str, int, float, bool, type(None), bytes, complex)) or is_constant_key(key):
+                shadow_key, source = key, DictItem(var.source, key)
+            else:
+                shadow_key = TrackerKey(self.wrap(key, DictKey(var.source, index)))
+                source = DictItem(var.source, key)
+            known[shadow_key] = var.known.get(shadow_key) or LazyVar(value, source)
+        for op, key, value in var.log:
+            if op == "set":
+                known[key] = value  # type: ignore[assignment]
+            elif op == "del":
+                known.pop(key, None)
+        var.known = known
+        var.complete = True
+
+    def dict_set(self, var: DictVar, key: Any, value: Tracker) -> None:
+        if var.real is not None:
+            self.mark_changed(var)
+            var.log.append(("set", key, value))
+        var.known[key] = value
+        var.absent.discard(key)
+
+    def dict_del(self, var: DictVar, key: Any) -> bool:
+        if not self.dict_has(var, key):
+            return False
+        if var.real is not None:
+            self.mark_changed(var)
+            var.log.append(("del", key, None))
+        var.known.pop(key, None)
+        if not var.complete:
+            var.absent.add(key)
+        return True
+
+    def dict_clear(self, var: DictVar) -> None:
+        if var.real is not None:
+            self.mark_changed(var)
+            var.log = [("clear", None, None)]
+        var.known = {}
+        var.complete = True
+
+    def mark_changed(self, var: Tracker) -> None:
+        self.changed.setdefault(id(var), var)
+
+    def key_of(self, tracker: Tracker) -> Any:
+        """The dictionary key that a tracker is; raises Break for keys whose hash is the user's own code."""
+        tracker = self.realize(tracker)
+        if type(tracker) is ConstVar:
+            try:
+                hash(tracker.value)
+            except TypeError as error:
+                raise Raised(self.exception_var(error)) from None
+            return tracker.value
+        if type(tracker) is TupleVar:
+            keys = [self.key_of(item) for item in tracker.items]
+            if any(isinstance(key, TrackerKey) for key in keys):
+                raise Break("unsupported-object", "a tuple of objects as a dictionary key")
+            return tuple(keys)
+        if type(tracker) in (ListVar, DictVar) or (type(tracker) is SetVar and tracker.cls is set):
+            raise self.raise_(TypeError, f"unhashable type: '{tracker.cls.__name__ if type(tracker) is not ListVar else 'list'}'")  # type: ignore
+        if type(tracker) is SetVar:
+            return frozenset(tracker.known)
+        if type(tracker) is ObjectVar:
+            if self.type_attr(tracker.cls, "__hash__") is not object.__hash__ and not issubclass(tracker.cls, torch.nn.Module):
+                raise Break("unsupported-object", f"a dictionary key of type {tracker.cls.__name__}, which defines __hash__")
+        for other in self._identity_keys:
+            if other.tracker is tracker:
+                return other
+        key = TrackerKey(tracker)
+        self._identity_keys.append(key)
+        return key
+
+    @functools.cached_property
+    def _identity_keys(self) -> list[TrackerKey]:
+        return []
+
+    # --- tensor operations -----------------------------------------------------------------------------------------
+
+    def user_stack(self, limit: int = 0) -> str:
+        """The user's stack at this point, formatted as a traceback lists it."""
+        return "".join(frame.trace_line() for frame in self.frames[-limit:])
+
+    def to_graph(self, tracker: Tracker) -> tuple[Any, Any]:
+        """(FX argument, fake argument) for a tracker passed to a tensor operation."""
+        tracker = self.realize(tracker)
+        kind = type(tracker)
+        if kind is TensorVar:
+            return tracker.node, tracker.fake  # type: ignore[attr-defined]
+        if kind is ConstVar:
+            value = tracker.value  # type: ignore[attr-defined]
+            return (tuple(value) if type(value) is torch.Size else value), value
+        if kind in (TupleVar, ListVar):
+            pairs = [self.to_graph(item) for item in tracker.items]  # type: ignore[attr-defined]
+            make: Callable[[Iterable[Any]], Any] = tuple if kind is TupleVar else list
+            return make(p[0] for p in pairs), make(p[1] for p in pairs)
+        if kind is DictVar:
+            self.complete(tracker)  # type: ignore[arg-type]
+            items = {key: self.to_graph(item) for key, item in tracker.known.items()}  # type: ignore[attr-defined]
+            return {k: p[0] for k, p in items.items()}, {k: p[1] for k, p in items.items()}
+        if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
+            return self.to_graph(tracker.payload)  # type: ignore[attr-defined]
+        if kind is OpaqueVar:
+            raise Break(tracker.code, tracker.detail)  # type: ignore[attr-defined]
+        raise Break("unsupported-call", f"a {describe(tracker)} passed to a tensor operation")
+
+    def emit(self, kind: str, target: Any, args: list[Tracker], kwargs: dict[str, Tracker], call: Callable[..., Any]) -> Tracker:
+        """Run ``call`` on fakes and append the node; a result without tensors is a constant and needs no node."""
+        pairs = [self.to_graph(arg) for arg in args]
+        kw_pairs = {name: self.to_graph(arg) for name, arg in kwargs.items()}
+        fake_args = [p[1] for p in pairs]
+        fake_kwargs = {name: p[1] for name, p in kw_pairs.items()}
+        try:
+            with self.fake_mode:
+                value = call(*fake_args, **fake_kwargs)
+        except DataDependent as error:
+            raise Break("tensor-item" if "item" in str(error) or "scalar" in str(error) else "data-dependent-op", str(error)) from None
+        except Unsupported as error:
+            raise Break("unsupported-fake-op", str(error)) from None
+        except Exception as error:
+            raise Raised(self.exception_var(error)) from error
+        if value is not None and not contains_tensor(value):
+            if type(value) in PLAIN_CONSTANTS or isinstance(value, (tuple, list)):
+                return self.from_python(value)
+            raise Break("unsupported-call", f"{target} returns a {type(value).__name__}")
+        where = self.user_stack()
+        node = self.builder.add_op(kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where)
+        return self.wrap_result(node, value, where)
+
+    def wrap_result(self, node: Any, value: Any, where: str) -> Tracker:
+        if isinstance(value, torch.Tensor):
+            known = self.fakes.get(id(value))
+            if known is not None:
+                return known
+            tracker = TensorVar(node, value, torch.Tensor if type(value) is FakeTensor else type(value))
+            self.fakes[id(value)] = tracker
+            return tracker
+        if value is None:
+            return NONE
+        if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+            items = []
+            for index, item in enumerate(value):
+                needs_node = contains_tensor(item) and id(item) not in self.fakes
+                items.append(self.wrap_result(self.builder.add_item(node, index, item, where) if needs_node else node, item, where))
+            if type(value) is list:
+                return ListVar(items)
+            payload = TupleVar(items)
+            if type(value) is tuple:
+                return payload
+            result = ObjectVar(type(value))
+            result.payload = payload
+            return result
+        return self.from_python(value)
+
+    def set_state(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Change global torch state here and in the graph (grad mode, autocast, …)."""
+        result = fn(*args)
+        self.builder.graph.create_node("call_function", fn, args, {})
+        self.state_log.append((fn, args))
+        return result
+
+
+def is_static_type(cls: type) -> bool:
+    """Whether the type's attributes cannot be changed by the program (builtin and C types)."""
+    return not cls.__flags__ & (1 << 9)
+
+
+def is_constant_key(key: Any) -> bool:
+    if type(key) is tuple:
+        return all(is_constant_key(item) for item in key)
+    return type(key) in PLAIN_CONSTANTS or isinstance(key, IDENTITY_CONSTANTS)
+
+
+def key_value(key: Any) -> Any:
+    if isinstance(key, TrackerKey):
+        raise NotConst
+    return key
+
+
+def contains_tensor(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    return isinstance(value, (tuple, list)) and any(contains_tensor(item) for item in value)
+
+
+def describe(tracker: Tracker) -> str:
+    """What a tracker is, for break reasons."""
+    kind = type(tracker)
+    if kind in (ObjectVar, DictVar, SetVar):
+        return f"{tracker.cls.__name__} object"  # type: ignore[attr-defined]
+    if kind is ConstVar:
+        return f"{type(tracker.value).__name__} {getattr(tracker.value, '__qualname__', None) or repr(tracker.value)[:80]}"  # type: ignore
+    return kind.__name__.removesuffix("Var").lower()
+
+
+def set_contents_guard(source: Source, value: set) -> Guard:
+    from ..guards import Predicate
+
+    expected = frozenset(value)
+    return Predicate(lambda found: found == expected, (source,), f"{source.name()} == {set(expected)!r}")
+
+
+WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
+    **dict.fromkeys(TENSOR_CLASSES, Capture.wrap_tensor),
+    list: Capture.wrap_list,
+    tuple: Capture.wrap_tuple,
+    dict: Capture.wrap_dict,
+    OrderedDict: Capture.wrap_dict,
+    set: Capture.wrap_set,
+    frozenset: Capture.wrap_set,
+    types.MethodType: Capture.wrap_method,
+    types.CellType: Capture.wrap_cell,
+    functools.partial: Capture.wrap_partial,
+}
+PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
+    (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),
+    (list, lambda cap, value, source: cap.guard(Length(source, len(value)))
+        or ListVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(list.__iter__(value))], source, value)),
+    (tuple, lambda cap, value, source: cap.guard(Length(source, len(value)))
+        or TupleVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(tuple.__iter__(value))], source)),
+)

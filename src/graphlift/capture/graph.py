@@ -1,0 +1,66 @@
+"""The FX graph under construction, at torch level.
+
+In: callables with trackers as arguments. Out: nodes with fake values, and a `GraphModule` in the end.
+Always: every tensor operation runs exactly once on fakes; placeholders come first and stand for real input tensors.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..guards import Source
+from .trackers import TensorVar
+
+
+class GraphBuilder:
+    """Appends nodes and remembers which real tensor each placeholder stands for."""
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.input_sources: list[Source] = []
+        self.input_tensors: list[torch.Tensor] = []
+        self.op_count = 0
+        self._marker: fx.Node | None = None
+
+    def add_input(self, source: Source, real: torch.Tensor, fake: torch.Tensor) -> fx.Node:
+        name = "l_" + re.sub(r"\W+", "_", source.name()).strip("_")
+        if self._marker is None:
+            context = self.graph.inserting_before(next(iter(self.graph.nodes), None))
+        else:
+            context = self.graph.inserting_after(self._marker)
+        with context:
+            node = self.graph.create_node("placeholder", name, name=name)
+        self._marker = node
+        node.meta["example_value"] = node.meta["val"] = fake
+        node.meta["source"] = source.name()
+        self.input_sources.append(source)
+        self.input_tensors.append(real)
+        return node
+
+    def add_op(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, where: str) -> fx.Node:
+        node = self.graph.create_node(kind, target, args, kwargs)
+        node.meta["example_value"] = node.meta["val"] = value
+        node.meta["stack_trace"] = where
+        if kind != "get_attr":
+            self.op_count += 1
+        return node
+
+    def add_item(self, node: fx.Node, index: int, value: Any, where: str) -> fx.Node:
+        item = self.graph.create_node("call_function", operator.getitem, (node, index), {})
+        item.meta["example_value"] = item.meta["val"] = value
+        item.meta["stack_trace"] = where
+        return item
+
+    def finish(self, outputs: list[TensorVar], state_calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> fx.GraphModule:
+        """Close the graph; ``state_calls`` put global state back to what it was at entry."""
+        for fn, args in state_calls:
+            self.graph.create_node("call_function", fn, args, {})
+        self.graph.output(tuple(tensor.node for tensor in outputs))
+        module = fx.GraphModule(torch.nn.Module(), self.graph, class_name="CapturedGraph")
+        return module

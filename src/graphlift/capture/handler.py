@@ -1,0 +1,358 @@
+"""The frame handler: decides what is captured, runs a capture to a region, and is the boundary for our own faults.
+
+In: a function, its arguments, how many entries it has already. Out: (check, replacement), SKIP, FROZEN or None.
+Always: whatever goes wrong inside, the frame runs eagerly and the reason is reported (strict mode raises).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import sysconfig
+import time
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import config
+from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode, origin
+from ..errors import GraphBreakError, GraphliftError
+
+from ..frame import FROZEN, SKIP, Disabled, Handover, trampoline
+from ..guards import Arg, DistinctTensors, Func, GlobalState, compile_guards
+from ..options import CompileEvent, CompileOptions
+from ..timing import stage
+from . import builtin_rules, container_rules, torch_rules  # noqa: F401  (they fill the table of rules)
+from .breaks import Break, Raised, RunEagerly
+from .capture import Capture
+from .frame import RETURN, Frame
+from .reasons import BreakReason, StackFrame
+from .region import Region
+from .residual import Residual, build_function
+from .torch_rules import StateSnapshot
+from .trackers import CellVar, LazyVar, NULL, Tracker
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_TORCH = str(Path(torch.__file__).resolve().parent)
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_SKIPPED_DIRS = (_PACKAGE + "/", _TORCH + "/", _STDLIB + "/")
+_CAPTURED_TORCH = ("/nn/modules/", "/nn/utils/", "/optim/")
+_NEVER_ROOTS = ("/nn/modules/module.py", "/nn/modules/lazy.py")
+MAX_RESTARTS = 1000
+
+
+def is_skipped_file(filename: str) -> bool:
+    """Whether frames of a file always run as they are."""
+    if filename.startswith("<") and not filename.startswith(("<ipython", "<stdin", "<doctest", "<captured")):
+        return True
+    if not filename.startswith(_SKIPPED_DIRS):
+        return False
+    if filename.startswith(_STDLIB + "/site-packages") or filename.startswith(_STDLIB + "/dist-packages"):
+        pass
+    elif not filename.startswith((_PACKAGE + "/", _TORCH + "/")):
+        return True
+    if filename.startswith(_TORCH + "/"):
+        rest = filename[len(_TORCH) :]
+        return not rest.startswith(_CAPTURED_TORCH) or rest.startswith(_NEVER_ROOTS)
+    return filename.startswith(_PACKAGE + "/")
+
+
+def argument_names(code: types.CodeType) -> list[str]:
+    """Names of the arguments in the order of the frame's local variables."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return list(code.co_varnames[:count])
+
+
+def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple[Any, ...], int], Any]:
+    """The handler of one compiled callable."""
+    fruitless: dict[types.CodeType, int] = {}
+
+    def handler(func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> Any:
+        code = func.__code__
+        point = origin(code)
+        is_root = func.__name__ == options.owner.rpartition(".")[2] and func.__module__ == "graphlift.api"
+        if point is None and not is_root and is_skipped_file(code.co_filename):
+            return SKIP
+        if recompiles >= config.cache_size_limit:
+            return _at_limit(options, func, args, recompiles)
+        if recompiles:
+            _report_recompile(options, func, args, recompiles)
+        try:
+            region = capture_region(func, args, options)
+        except _Eager as eager:
+            _event(options, "skip", func, str(eager.reason), eager.reason)
+            return SKIP if eager.permanent else None
+        except GraphliftError:
+            raise
+        except Exception as error:
+            if config.strict:
+                raise
+            reason = BreakReason("internal-error", f"{type(error).__name__}: {error}", code.co_filename, code.co_firstlineno)
+            _event(options, "internal_error", func, str(reason), reason)
+            return None
+        if region.op_count == 0 and region.break_reason is None:
+            fruitless[code] = fruitless.get(code, 0) + 1
+            if fruitless[code] > 2 and region.kind != "resume":
+                return SKIP
+        options.region(region)
+        return region.check, region.replacement
+
+    return handler
+
+
+class _Eager(Exception):
+    """The frame runs eagerly; ``permanent`` says that it always will."""
+
+    def __init__(self, reason: BreakReason, permanent: bool) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.permanent = permanent
+
+
+def _event(options: CompileOptions, kind: Any, func: types.FunctionType, message: str, reason: BreakReason | None = None) -> None:
+    code = func.__code__
+    options.event(CompileEvent(kind, code.co_qualname, code.co_filename, code.co_firstlineno, message, reason))
+
+
+def _failures(func: types.FunctionType, args: tuple[Any, ...]) -> list[str]:
+    from ..frame import current_owner, entries
+
+    owner = current_owner()
+    found = []
+    for entry in entries(func.__code__):
+        check = getattr(entry, "check", None) if not isinstance(entry, tuple) else next((e for e in entry if hasattr(e, "explain_failure")), None)
+        if check is not None:
+            found.append(check.explain_failure(func, *args))
+    del owner
+    return found
+
+
+def _report_recompile(options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> None:
+    failures = _failures(func, args)
+    _event(options, "recompile", func, "; ".join(failures[:1]) or "no entry's guards hold")
+
+
+def _at_limit(options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> Any:
+    code = func.__code__
+    failures = _failures(func, args)
+    detail = failures[0] if failures else "its guards keep failing"
+    reason = BreakReason("cache-limit", detail, code.co_filename, code.co_firstlineno)
+    warnings.warn(
+        f"graphlift: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) has {recompiles} compiled versions, the limit "
+        f"(graphlift.config.cache_size_limit); further calls that fit none run eagerly. Last failed guard: {detail}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    _event(options, "cache_limit", func, str(reason), reason)
+    return FROZEN
+
+
+# --- one region -----------------------------------------------------------------------------------------------------------
+
+
+def capture_region(func: types.FunctionType, args: tuple[Any, ...], options: CompileOptions) -> Region:
+    """Capture a frame up to its end or its first break, compile the graph, write the replacement."""
+    start = time.perf_counter()
+    stop_at: int | None = None
+    reason: BreakReason | None = None
+    for _ in range(MAX_RESTARTS):
+        try:
+            cap, frame, signal, value = _execute(func, args, stop_at)
+            break
+        except _Restart as restart:
+            stop_at, reason = restart.index, restart.reason
+            if options.fullgraph:
+                _raise_fullgraph(reason)
+    else:
+        raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times")
+    if signal is RETURN:
+        reason = None
+    captured = time.perf_counter()
+    region = _finish(func, args, options, cap, frame, value, reason, captured - start)
+    return region
+
+
+class _Restart(Exception):
+    def __init__(self, index: int, reason: BreakReason) -> None:
+        super().__init__(index)
+        self.index = index
+        self.reason = reason
+
+
+def _raise_fullgraph(reason: BreakReason) -> None:
+    raise GraphBreakError.from_reason(reason) if hasattr(GraphBreakError, "from_reason") else GraphBreakError(str(reason))
+
+
+def _execute(func: types.FunctionType, args: tuple[Any, ...], stop_at: int | None) -> tuple[Capture, Frame, str, Tracker | None]:
+    cap = Capture(func, stop_at)
+    snapshot = StateSnapshot()
+    frame = _root_frame(cap, func, args)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 20_000))
+    rng = torch.get_rng_state()
+    try:
+        signal, value = frame.run(cap)
+        cap.restore_calls = snapshot.restoring_calls(cap.state_log)
+        return cap, frame, signal, value
+    except Break as stop:
+        raise _Restart(frame.pc, _reason(stop.code, stop.detail, stop.stack, frame)) from None
+    except Raised as raised:
+        cls = getattr(raised.value, "cls", type(raised.value))
+        detail = f"{cls.__name__} leaves the function"
+        raise _Restart(frame.pc, _reason("exception-raised", detail, getattr(raised, "stack", ""), frame)) from None
+    finally:
+        for fn, call_args in snapshot.restoring_calls(cap.state_log):
+            fn(*call_args)
+        torch.set_rng_state(rng)
+        sys.setrecursionlimit(limit)
+
+
+_STACK_LINE = re.compile(r'  File "(.*)", line (\d+), in (.*)')
+
+
+def _reason(code: str, detail: str, stack: str, frame: Frame) -> BreakReason:
+    frames = tuple(StackFrame(m[1], int(m[2]), m[3]) for m in map(_STACK_LINE.match, stack.splitlines()) if m)
+    if not frames:
+        frames = (StackFrame(frame.code.co_filename, frame.line, frame.code.co_qualname),)
+    user = [f for f in frames if not f.filename.startswith((_TORCH + "/", _STDLIB + "/lib", _PACKAGE + "/"))] or list(frames)
+    return BreakReason(code, detail, user[-1].filename, user[-1].lineno, frames)
+
+
+def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -> Frame:
+    code = func.__code__
+    point = origin(code)
+    names = argument_names(code)
+    values: list[Tracker] = [LazyVar(value, Arg(i, name.lstrip("."))) for i, (name, value) in enumerate(zip(names, args))]
+    globals_var = cap.globals_var(func.__globals__)
+    frame = Frame(point.code if point else code, globals_var, None)
+    frame.is_root = True
+    cells: list[CellVar] = [cap.wrap_cell_of(func, Func(), i) for i in range(len(func.__closure__ or ()))]
+    if point is None:
+        frame.locals = dict(zip(names, values))
+        frame.cells = dict(zip(code.co_freevars, cells))
+        return frame
+    frame.cells = dict(zip((*point.code.co_cellvars, *point.code.co_freevars), cells))
+    count = len(point.layout.locals)
+    frame.locals = dict(zip(point.layout.locals, values))
+    live = iter(values[count:])
+    frame.stack = [next(live) if filled else NULL for filled in point.layout.stack]
+    frame.pc = point.index
+    return frame
+
+
+def _finish(
+    func: types.FunctionType,
+    args: tuple[Any, ...],
+    options: CompileOptions,
+    cap: Capture,
+    frame: Frame,
+    value: Tracker | None,
+    reason: BreakReason | None,
+    capture_seconds: float,
+) -> Region:
+    """From a finished capture to a region: replacement, graph, backend, guards."""
+    code = func.__code__
+    residual = Residual(cap)
+    try:
+        if reason is None:
+            assert value is not None
+            tail = _return_lines(residual, value)
+        else:
+            tail = _handover_lines(residual, func, frame, is_resume=origin(code) is not None)
+    except (RunEagerly, ContinuationUnsupported) as problem:
+        raise _Eager(_eager_reason(problem, frame, reason), permanent=True) from None
+    gm = None
+    compiled = None
+    timings = {"capture": capture_seconds}
+    head: list[str] = []
+    if cap.builder.op_count or residual.outputs:
+        gm = cap.builder.finish(residual.outputs, cap.restore_calls)
+        start = time.perf_counter()
+        compiled = options.backend(gm, list(cap.builder.input_tensors))
+        timings["backend"] = time.perf_counter() - start
+        residual.names["__graph"] = Disabled(compiled)
+        inputs = "__in" if len(residual.fetch) == residual.graph_inputs else f"__in[:{residual.graph_inputs}]"
+        names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
+        head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
+    state: list[str] = []
+    if cap.restore_calls:
+        state = [f"{residual.constant(fn)}({', '.join(residual.constant(a) for a in call_args)})" for fn, call_args in cap.state_log]
+    params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
+    body = [*head, *residual.lines, *state, tail]
+    name = re.sub(r"\W+", "_", code.co_name) + ("_resumed" if origin(code) else "") + "_compiled"
+    replacement, text = build_function(name, params, residual, body)
+    with stage("guards"):
+        start = time.perf_counter()
+        guards = _all_guards(cap)
+        check = compile_guards(guards, residual.fetch, len(args))
+        timings["guards"] = time.perf_counter() - start
+    return Region(
+        fn_name=code.co_qualname,
+        filename=code.co_filename,
+        lineno=code.co_firstlineno,
+        kind="resume" if origin(code) else "root",
+        graph=gm,
+        guards=tuple(guards),
+        check=check,
+        replacement=replacement,
+        source_text=text,
+        break_reason=reason,
+        timings=timings,
+        op_count=cap.builder.op_count,
+        compiled=compiled,
+    )
+
+
+def _eager_reason(problem: Exception, frame: Frame, reason: BreakReason | None) -> BreakReason:
+    if isinstance(problem, RunEagerly):
+        return BreakReason(problem.code, problem.detail, frame.code.co_filename, frame.line)
+    code = "break-in-except-handler" if "handler" in str(problem) else "not-capturable"
+    detail = f"{problem}; the break: {reason.headline()}" if reason else str(problem)
+    return BreakReason(code, detail, frame.code.co_filename, frame.line)
+
+
+def _all_guards(cap: Capture) -> list[Any]:
+    guards: list[Any] = [GlobalState(), *cap.guards]
+    sources = tuple(cap.builder.input_sources)
+    if len(sources) > 1:
+        guards.append(DistinctTensors(sources))
+    return guards
+
+
+def _return_lines(residual: Residual, value: Tracker) -> str:
+    result = residual.expr(value)
+    if result.startswith("__in[") and residual.cap.changed:
+        result = residual._keep(value, "result", result)
+    residual.effects()
+    return f"return {result}"
+
+
+def _handover_lines(residual: Residual, func: types.FunctionType, frame: Frame, is_resume: bool) -> str:
+    """Hand the live state to the stub that runs the breaking instruction natively."""
+    bound = tuple(name for name in decode(frame.code).locals if name in frame.locals)
+    layout = FrameLayout(tuple(slot is not NULL for slot in frame.stack), bound)
+    stub = break_stub(frame.code, frame.pc, layout)
+    cell_names = (*frame.code.co_cellvars, *frame.code.co_freevars)
+    cells = []
+    for name in cell_names:
+        cell = frame.cells.get(name)
+        if cell is None:  # MAKE_CELL has not run yet
+            cell = frame.cells[name] = CellVar(frame.locals.get(name))
+        cells.append(residual.expr(cell))
+    state = [residual.expr(frame.locals[name]) for name in bound]
+    state += [residual.expr(slot) for slot in frame.stack if slot is not NULL]
+    residual.effects()
+    handover = residual.constant(Handover)
+    closure = f"({', '.join(cells)},)" if cells else "None"
+    values = f"({', '.join(state)},)" if state else "()"
+    globals_ = residual.constant(func.__globals__, "globals")
+    made = f"{handover}({residual.constant(stub, 'stub')}, {globals_}, {closure}, {values})"
+    return f"return {made}" if is_resume else f"return {residual.constant(trampoline)}({made})"
+
+

@@ -1,0 +1,365 @@
+"""The replacement: readable Python that runs instead of the captured frame.
+
+In: a finished capture (graph outputs to find, effects to replay, live state to hand on). Out: source text and its names.
+Always: everything loaded comes from the fetched tuple `__in`, read before the graph runs; objects are rebuilt once each;
+then effects are replayed; then the result is returned.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import linecache
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ..guards import Const, Source
+from .breaks import RunEagerly
+from .capture import Capture, describe
+from .frame import CallIter, GeneratorVar, RangeIter, SeqIter
+from .trackers import (
+    CellVar,
+    ConstVar,
+    DictVar,
+    DictViewVar,
+    FunctionVar,
+    LazyVar,
+    ListVar,
+    MethodVar,
+    ObjectVar,
+    SetVar,
+    SuperVar,
+    TensorVar,
+    Tracker,
+    TrackerKey,
+    TupleVar,
+)
+
+_LITERALS = frozenset({int, bool, str, type(None), type(...)})
+
+
+def iterator_at(sequence: Any, position: int) -> Any:
+    """An iterator over ``sequence`` that has already given ``position`` items."""
+    iterator = iter(sequence)
+    if position:
+        iterator.__setstate__(position)
+    return iterator
+
+
+class Residual:
+    """Collects the lines of one replacement."""
+
+    def __init__(self, cap: Capture) -> None:
+        self.cap = cap
+        self.fetch: list[Source] = list(cap.builder.input_sources)
+        self.fetch_index: dict[Source, int] = {source: i for i, source in enumerate(self.fetch)}
+        self.graph_inputs = len(self.fetch)
+        self.names: dict[str, Any] = {}
+        self.lines: list[str] = []
+        self.memo: dict[int, str] = {}
+        self.open: set[int] = set()
+        self.outputs: list[TensorVar] = []
+        self.output_names: dict[int, str] = {}
+        self.counter = 0
+
+    # --- names ---------------------------------------------------------------------------------------------------
+
+    def fresh(self, prefix: str) -> str:
+        self.counter += 1
+        return f"{prefix}{self.counter}"
+
+    def constant(self, value: Any, hint: str = "const") -> str:
+        """The name of an object bound in the replacement's globals."""
+        if type(value) in _LITERALS and (type(value) is not int or abs(value) < 1 << 62):
+            return repr(value)
+        for name, held in self.names.items():
+            if held is value:
+                return name
+        name = getattr(value, "__name__", hint)
+        name = f"__{name}" if isinstance(name, str) and name.isidentifier() else f"__{hint}"
+        while name in self.names:
+            name = self.fresh(name + "_")
+        self.names[name] = value
+        return name
+
+    def load(self, source: Source) -> str:
+        if isinstance(source, Const):
+            return self.constant(source.obj, "object")
+        position = self.fetch_index.get(source)
+        if position is None:
+            position = self.fetch_index[source] = len(self.fetch)
+            self.fetch.append(source)
+        return f"__in[{position}]"
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    # --- values --------------------------------------------------------------------------------------------------
+
+    def expr(self, tracker: Tracker) -> str:
+        """A Python expression for the value of a tracker."""
+        kind = type(tracker)
+        if kind is LazyVar:
+            return self.load(tracker.source)  # type: ignore[arg-type]
+        if kind is ConstVar:
+            return self.constant(tracker.value)  # type: ignore[attr-defined]
+        if tracker.source is not None:
+            return self.load(tracker.source)
+        if kind is TensorVar:
+            return self.output(tracker)  # type: ignore[arg-type]
+        known = self.memo.get(id(tracker))
+        if known is not None:
+            return known
+        builder = BUILDERS.get(kind)
+        if builder is None:
+            raise RunEagerly("unsupported-object", f"a {describe(tracker)} alive at a graph break or returned")
+        return builder(self, tracker)
+
+    def output(self, tensor: TensorVar) -> str:
+        name = self.output_names.get(id(tensor))
+        if name is None:
+            name = self.output_names[id(tensor)] = f"g{len(self.outputs)}"
+            self.outputs.append(tensor)
+        return name
+
+    def exprs(self, trackers: list[Tracker]) -> str:
+        return ", ".join(self.expr(t) for t in trackers)
+
+    def key(self, key: Any) -> str:
+        return self.expr(key.tracker) if isinstance(key, TrackerKey) else self.key_constant(key)
+
+    def key_constant(self, key: Any) -> str:
+        return self.constant(key, "key")
+
+    def container(self, tracker: Tracker, empty: str, fill: Callable[[str], list[str]], whole: Callable[[], str]) -> str:
+        """Build a mutable container; one that (through a cycle) contains itself is made empty first, then filled."""
+        name = self.memo[id(tracker)] = self.fresh("v")
+        mark = len(self.lines)
+        self.open.add(id(tracker))
+        text = whole()
+        self.open.discard(id(tracker))
+        if any(name in line for line in self.lines[mark:]) or name in text:
+            self.lines.insert(mark, f"{name} = {empty}")
+            for item in fill(name):
+                self.line(item)
+        else:
+            self.line(f"{name} = {text}")
+        return name
+
+    def _list(self, tracker: ListVar) -> str:
+        def whole() -> str:
+            return f"[{self.exprs(tracker.items)}]"
+
+        return self.container(tracker, "[]", lambda name: [f"{name}.extend({whole()})"], whole)
+
+    def _tuple(self, tracker: TupleVar) -> str:
+        if not tracker.items:
+            return "()"
+        name = self.fresh("v")
+        text = f"({self.exprs(tracker.items)},)"
+        self.memo[id(tracker)] = name
+        self.line(f"{name} = {text}")
+        return name
+
+    def _dict(self, tracker: DictVar) -> str:
+        self.cap.complete(tracker)
+
+        def items() -> str:
+            return ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.known.items())
+
+        make = "" if tracker.cls is dict else self.constant(tracker.cls)
+        return self.container(
+            tracker, f"{make or 'dict'}()", lambda name: [f"{name}.update({{{items()}}})"], lambda: f"{make}({{{items()}}})" if make else f"{{{items()}}}"
+        )
+
+    def _set(self, tracker: SetVar) -> str:
+        name = self.memo[id(tracker)] = self.fresh("v")
+        make = "set" if tracker.cls is set else "frozenset"
+        self.line(f"{name} = {make}([{', '.join(self.key(k) for k in tracker.known)}])")
+        return name
+
+    def _object(self, tracker: ObjectVar) -> str:
+        name = self.memo[id(tracker)] = self.fresh("v")
+        cls = self.constant(tracker.cls)
+        payload = tracker.payload
+        if tracker.cls is functools.partial:
+            keywords = self.expr(tracker.slots["keywords"])
+            func, args = self.expr(tracker.slots["func"]), self.expr(tracker.slots["args"])
+            self.line(f"{name} = {cls}({func}, *{args}, **{keywords})")
+        elif type(payload) is TupleVar:
+            items = f"({self.exprs(payload.items)}{',' if payload.items else ''})"
+            structseq = hasattr(tracker.cls, "n_sequence_fields")
+            self.line(f"{name} = {cls}({items})" if structseq else f"{name} = tuple.__new__({cls}, {items})")
+        elif issubclass(tracker.cls, BaseException):
+            args = self.expr(tracker.slots.pop("args", TupleVar([])))
+            self.line(f"{name} = {cls}.__new__({cls}, *{args})")
+        elif type(payload) is SetVar:
+            self.line(f"{name} = {cls}([{', '.join(self.key(k) for k in payload.known)}])")
+        else:
+            base = {DictVar: "OrderedDict" if issubclass(tracker.cls, OrderedDict) else "dict", ListVar: "list"}.get(type(payload), "object")
+            if base == "OrderedDict":
+                base = self.constant(OrderedDict)
+            self.line(f"{name} = {base}.__new__({cls})")
+            if type(payload) is DictVar:
+                for key, value in payload.known.items():
+                    self.line(f"{base}.__setitem__({name}, {self.key(key)}, {self.expr(value)})")
+            elif type(payload) is ListVar and payload.items:
+                self.line(f"list.extend({name}, [{self.exprs(payload.items)}])")
+        if tracker.cls is not functools.partial:
+            for slot, value in tracker.slots.items():
+                if slot.startswith("__") and slot != "__cause__":
+                    continue
+                self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(value)})")
+        if tracker.attrs.known:
+            items = ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.attrs.known.items())
+            self.line(f"{name}.__dict__.update({{{items}}})")
+        return name
+
+    def _cell(self, tracker: CellVar) -> str:
+        name = self.memo[id(tracker)] = self.fresh("cell")
+        make = self.constant(types.CellType)
+        self.line(f"{name} = {make}()")
+        if tracker.content is not None:
+            self.line(f"{name}.cell_contents = {self.expr(tracker.content)}")
+        return name
+
+    def _function(self, tracker: FunctionVar) -> str:
+        name = self.memo[id(tracker)] = self.fresh("fn")
+        closure = f"({self.exprs(list(tracker.closure))},)" if tracker.closure else "None"
+        defaults = f"({self.exprs(tracker.defaults)},)" if tracker.defaults else "None"
+        make, code = self.constant(types.FunctionType), self.constant(tracker.code, "code")
+        globals_ = self.constant(tracker.globals_, "globals")
+        self.line(f"{name} = {make}({code}, {globals_}, {tracker.code.co_name!r}, {defaults}, {closure})")
+        if tracker.kwdefaults:
+            items = ", ".join(f"{k!r}: {self.expr(v)}" for k, v in tracker.kwdefaults.items())
+            self.line(f"{name}.__kwdefaults__ = {{{items}}}")
+        for key, value in tracker.attrs.known.items():
+            self.line(f"{name}.{key} = {self.expr(value)}")
+        return name
+
+    def _method(self, tracker: MethodVar) -> str:
+        func = tracker.func
+        if type(func) is ConstVar and not isinstance(func.value, types.FunctionType) and hasattr(type(func.value), "__get__"):
+            text = f"{self.expr(func)}.__get__({self.expr(tracker.self_var)})"
+        else:
+            text = f"{self.constant(types.MethodType)}({self.expr(func)}, {self.expr(tracker.self_var)})"
+        name = self.memo[id(tracker)] = self.fresh("method")
+        self.line(f"{name} = {text}")
+        return name
+
+    def _super(self, tracker: SuperVar) -> str:
+        return f"super({self.constant(tracker.cls)}, {self.expr(tracker.self_var)})"
+
+    def _view(self, tracker: DictViewVar) -> str:
+        return f"{self.expr(tracker.owner)}.{tracker.kind}()"
+
+    def _keep(self, tracker: Tracker, prefix: str, text: str) -> str:
+        name = self.memo[id(tracker)] = self.fresh(prefix)
+        self.line(f"{name} = {text}")
+        return name
+
+    def _sequence_iterator(self, tracker: SeqIter) -> str:
+        owner = self.expr(tracker.owner)
+        if tracker.position >= len(tracker.items) and type(tracker.owner) is not ListVar:
+            return self._keep(tracker, "it", f"{self.constant(iterator_at)}({owner}, {tracker.position})")
+        return self._keep(tracker, "it", f"{self.constant(iterator_at)}({owner}, {tracker.position})")
+
+    def _range_iterator(self, tracker: RangeIter) -> str:
+        rest = tracker.values[tracker.position :]
+        return self._keep(tracker, "it", f"iter(range({rest.start}, {rest.stop}, {rest.step}))")
+
+    def _call_iterator(self, tracker: CallIter) -> str:
+        parts = self.exprs(tracker.parts)
+        builtin = tracker.builtin
+        if builtin is enumerate:
+            text = f"enumerate({parts}, {tracker.extra['count']})"
+        elif builtin is zip:
+            text = f"zip({parts}, strict={tracker.extra['strict']})"
+        elif builtin is itertools.count:
+            text = f"{self.constant(itertools.count)}({tracker.extra['count']!r}, {tracker.extra['step']!r})"
+        else:
+            text = f"{self.constant(builtin)}({parts})"
+        return self._keep(tracker, "it", text)
+
+    def _generator(self, tracker: GeneratorVar) -> str:
+        raise RunEagerly("generator", f"generator {tracker.frame.code.co_qualname} alive at a graph break or returned")
+
+    # --- effects -------------------------------------------------------------------------------------------------
+
+    def effects(self) -> None:
+        """Replay the changes that the region made to pre-existing objects."""
+        replayed: list[str] = []
+        for var in list(self.cap.changed.values()):
+            before = len(self.lines)
+            emitted = EFFECTS[type(var)](self, var)
+            del before
+            replayed += emitted
+        self.lines += replayed
+
+    def _dict_effect(self, var: DictVar) -> list[str]:
+        target = self.load(var.source)  # type: ignore[arg-type]
+        lines = []
+        for op, key, value in var.log:
+            if op == "set":
+                lines.append(f"{target}[{self.key(key)}] = {self.expr(value)}")  # type: ignore[arg-type]
+            elif op == "del":
+                lines.append(f"{target}.pop({self.key(key)}, None)")
+            else:
+                lines.append(f"{target}.clear()")
+        return lines
+
+    def _list_effect(self, var: ListVar) -> list[str]:
+        return [f"{self.load(var.source)}[:] = [{self.exprs(var.items)}]"]  # type: ignore[arg-type]
+
+    def _set_effect(self, var: SetVar) -> list[str]:
+        target = self.load(var.source)  # type: ignore[arg-type]
+        return [f"{target}.clear()", f"{target}.update([{', '.join(self.key(k) for k in var.known)}])"]
+
+    def _cell_effect(self, var: CellVar) -> list[str]:
+        assert var.source is not None
+        return [f"{self.load(var.source)}.cell_contents = {self.expr(var.content)}"] if var.content is not None else []
+
+    def _object_effect(self, var: ObjectVar) -> list[str]:
+        target = self.load(var.source)  # type: ignore[arg-type]
+        return [f"object.__setattr__({target}, {slot!r}, {self.expr(var.slots[slot])})" for slot in var.slots_written]
+
+
+BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
+    ListVar: Residual._list,
+    TupleVar: Residual._tuple,
+    DictVar: Residual._dict,
+    SetVar: Residual._set,
+    ObjectVar: Residual._object,
+    CellVar: Residual._cell,
+    FunctionVar: Residual._function,
+    MethodVar: Residual._method,
+    SuperVar: Residual._super,
+    DictViewVar: Residual._view,
+    SeqIter: Residual._sequence_iterator,
+    RangeIter: Residual._range_iterator,
+    CallIter: Residual._call_iterator,
+    GeneratorVar: Residual._generator,
+}
+EFFECTS: dict[type, Callable[[Residual, Any], list[str]]] = {
+    DictVar: Residual._dict_effect,
+    ListVar: Residual._list_effect,
+    SetVar: Residual._set_effect,
+    CellVar: Residual._cell_effect,
+    ObjectVar: Residual._object_effect,
+}
+
+
+def build_function(name: str, params: list[str], residual: Residual, body: list[str]) -> tuple[Callable[..., Any], str]:
+    """Compile the replacement; returns the function and its text."""
+    head = f"def {name}(__func, {''.join(p + ', ' for p in params)}__in):"
+    comments = [f"    # __in[{i}]: {source.name()}" for i, source in enumerate(residual.fetch)]
+    text = "\n".join([head, *comments, *(f"    {line}" for line in body)]) + "\n"
+    filename = f"<graphlift {name} {id(residual):#x}>"
+    namespace = dict(residual.names)
+    exec(compile(text, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    return namespace[name], text
+
+

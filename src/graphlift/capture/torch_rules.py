@@ -1,0 +1,276 @@
+"""Rules of torch functions that are more than one graph node: state, queries, tensor methods with Python results.
+
+In: calls of the torch functions named. Out: trackers; changes of global state go into the graph and the state log.
+Always: global state that is only read is read for real (the guards hold it); state that is set is set for real while
+capturing, put back at the end, and replayed by the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..guards import Const
+from .breaks import Break
+from .calls import TENSOR_METHODS, _call_tensor_method
+from .capture import Capture, NotConst
+from .protocol import binary, compare, contains, evaluate, get_item, get_iter, inplace, iterate, length, set_item, unary
+from .rules import RULES, rule
+from .trackers import NONE, ConstVar, DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+
+# --- global state ----------------------------------------------------------------------------------------------------------
+
+STATE_SETTERS: tuple[Callable[..., Any], ...] = (
+    torch._C._set_grad_enabled,
+    torch.set_autocast_enabled,
+    torch.set_autocast_dtype,
+    torch.set_autocast_cache_enabled,
+    torch.autocast_increment_nesting,
+    torch.autocast_decrement_nesting,
+    torch.clear_autocast_cache,
+)
+STATE_GETTERS: tuple[Callable[..., Any], ...] = (
+    torch.is_grad_enabled,
+    torch.is_autocast_enabled,
+    torch.is_autocast_cpu_enabled,
+    torch.get_autocast_dtype,
+    torch.get_autocast_cpu_dtype,
+    torch.get_autocast_gpu_dtype,
+    torch.is_autocast_cache_enabled,
+    torch.get_default_dtype,
+    torch.is_inference_mode_enabled,
+    torch.are_deterministic_algorithms_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+    torch._C._is_torch_function_mode_enabled,
+    torch._C._get_tracing_state,
+    torch._C._get_cudnn_enabled,
+    torch._C._get_privateuse1_backend_name,
+    torch._C._get_accelerator,
+    torch.cuda.is_available,
+    torch.cuda.is_initialized,
+    torch.cuda.device_count,
+    torch.amp.is_autocast_available,
+    torch.is_autocast_xla_enabled,
+    torch.xpu.is_available,
+    torch.cuda.is_current_stream_capturing,
+    torch.xpu._is_in_bad_fork,
+    torch._C._is_flash_attention_available,
+    torch.backends.cuda.is_flash_attention_available,
+)
+
+
+def _values(cap: Capture, args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        return [cap.value_of(a) for a in args], {k: cap.value_of(v) for k, v in kwargs.items()}
+    except NotConst:
+        raise Break("unsupported-call", "global state set from a value that is not a constant") from None
+
+
+def _state_rules() -> None:
+    for setter in STATE_SETTERS:
+
+        @rule(setter)
+        def set_state(cap: Capture, args: Args, kwargs: Kwargs, fn: Callable[..., Any] = setter) -> Tracker:
+            values, named = _values(cap, args, kwargs)
+            return cap.from_python(cap.set_state(fn, (*values, *named.values())))
+
+    for getter in dict.fromkeys(STATE_GETTERS):
+
+        @rule(getter)
+        def get_state(cap: Capture, args: Args, kwargs: Kwargs, fn: Callable[..., Any] = getter) -> Tracker:
+            values, named = _values(cap, args, kwargs)
+            return evaluate(cap, fn, *values, **named)
+
+
+_state_rules()
+
+
+class StateSnapshot:
+    """Global state at the start of a capture, and the calls that bring it back."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self.devices = {d: (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")}
+        self.cache = torch.is_autocast_cache_enabled()
+
+    def restoring_calls(self, log: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """What must be called, now, for the state to be what it was; ``log`` is what the region called."""
+        calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        if torch.is_grad_enabled() != self.grad:
+            calls.append((torch._C._set_grad_enabled, (self.grad,)))
+        for device, (enabled, dtype) in self.devices.items():
+            if torch.is_autocast_enabled(device) != enabled:
+                calls.append((torch.set_autocast_enabled, (device, enabled)))
+            if torch.get_autocast_dtype(device) != dtype:
+                calls.append((torch.set_autocast_dtype, (device, dtype)))
+        if torch.is_autocast_cache_enabled() != self.cache:
+            calls.append((torch.set_autocast_cache_enabled, (self.cache,)))
+        depth = sum((fn is torch.autocast_increment_nesting) - (fn is torch.autocast_decrement_nesting) for fn, _ in log)
+        calls += [(torch.autocast_decrement_nesting, ())] * max(depth, 0)
+        calls += [(torch.autocast_increment_nesting, ())] * max(-depth, 0)
+        return calls
+
+
+def _constant(value: Any, *targets: Any) -> None:
+    for target in targets:
+        if target not in RULES:
+            rule(target)(lambda cap, args, kwargs: ConstVar(value))
+
+
+_constant(False, torch.jit.is_scripting, torch.jit.is_tracing, torch._jit_internal.is_scripting, torch.overrides.has_torch_function)
+_constant(False, torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
+_constant(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils_internal.justknobs_check)
+_constant(False, torch.compiler.is_exporting)
+
+
+def _lazy_constants() -> None:
+    from .. import api
+
+    _constant(True, api.is_compiling)
+
+
+# --- factories and constructors evaluated for real -----------------------------------------------------------------------
+
+
+def _construct_for_real(cls: type) -> None:
+    """Classes whose constructors only look at constants: the attributes of a real instance are what ours has."""
+
+    @rule(cls)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        values, named = _values(cap, args, kwargs)
+        made = ObjectVar(cls)
+        for name, value in vars(cls(*values, **named)).items():
+            made.attrs.known[name] = cap.from_python(value)
+        return made
+
+
+for _cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):
+    if _cls not in RULES:
+        _construct_for_real(_cls)
+
+
+@rule(torch.nn.Parameter, torch.nn.Buffer, torch.Tensor)
+def _parameter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    raise Break("unsupported-object", "a Parameter, Buffer or legacy Tensor made in the captured code")
+
+
+@rule(torch._assert)
+def _assert(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    from .protocol import truth
+
+    if not truth(cap, args[0]):
+        raise cap.raise_(AssertionError, cap.value_of(args[1]))
+    return NONE
+
+
+@rule(torch.is_tensor)
+def _is_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return ConstVar(type(cap.realize(args[0])) is TensorVar)
+
+
+for _name in "manual_seed seed initial_seed get_rng_state set_rng_state save load compile from_numpy set_default_device".split():
+    _target = getattr(torch, _name)
+
+    @rule(_target)
+    def _not_captured(cap: Capture, args: Args, kwargs: Kwargs, name: str = _name) -> Tracker:
+        raise Break("unsupported-call", f"torch.{name}")
+
+
+for _name in "nonzero masked_select unique unique_consecutive equal allclose argwhere".split():
+    _target = getattr(torch, _name)
+
+    @rule(_target)
+    def _data_dependent(cap: Capture, args: Args, kwargs: Kwargs, name: str = _name) -> Tracker:
+        raise Break("data-dependent-op", f"torch.{name}")
+
+
+@rule(torch.where)
+def _where(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if len(args) + len(kwargs) == 1:
+        raise Break("data-dependent-op", "torch.where with one argument")
+    return cap.emit("call_function", torch.where, args, kwargs, torch.where)
+
+
+@rule(torch._C.Generator)
+def _generator(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    raise Break("unsupported-object", "torch.Generator made in the captured code")
+
+
+# --- tensor methods -----------------------------------------------------------------------------------------------------------
+
+
+def unbind(cap: Capture, tensor: TensorVar) -> Tracker:
+    """The slices along the first dimension, as iteration over a tensor gives them."""
+    if tensor.fake.dim() == 0:
+        raise cap.raise_(TypeError, "iteration over a 0-d tensor")
+    return cap.emit("call_method", "unbind", [tensor, ConstVar(0)], {}, lambda t, d: t.unbind(d))
+
+
+def method(*names: str) -> Callable[[Any], Any]:
+    def register(handler: Any) -> Any:
+        for name in names:
+            TENSOR_METHODS[name] = handler
+        return handler
+
+    return register
+
+
+@method("size")
+def _tensor_size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    tensor = cap.realize(args[0])
+    return evaluate(cap, tensor.fake.size, *[cap.value_of(a) for a in args[1:]], **{k: cap.value_of(v) for k, v in kwargs.items()})  # type: ignore
+
+
+@method("__len__")
+def _tensor_len(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return ConstVar(length(cap, args[0]))
+
+
+@method("__getitem__")
+def _tensor_getitem(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return get_item(cap, args[0], args[1])
+
+
+@method("__setitem__")
+def _tensor_setitem(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    set_item(cap, args[0], args[1], args[2])
+    return NONE
+
+
+@method("__contains__")
+def _tensor_contains(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return ConstVar(contains(cap, args[0], args[1]))
+
+
+@method("__iter__")
+def _tensor_iter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return get_iter(cap, args[0])
+
+
+@method("new_tensor")
+def _new_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return cap.emit("call_method", "new_tensor", args, kwargs, lambda t, *a, **k: t.new_tensor(*a, **k))
+
+
+def _operator_methods() -> None:
+    from .protocol import BINARY, COMPARE, INPLACE, UNARY
+
+    for symbol, (_, name, reflected) in BINARY.items():
+        TENSOR_METHODS[name] = lambda cap, args, kwargs, s=symbol: binary(cap, s, args[0], args[1])
+        TENSOR_METHODS[reflected] = lambda cap, args, kwargs, s=symbol: binary(cap, s, args[1], args[0])
+    for symbol, (_, name) in INPLACE.items():
+        TENSOR_METHODS[name] = lambda cap, args, kwargs, s=symbol: inplace(cap, s, args[0], args[1])
+    for symbol, (_, name, _reflected) in COMPARE.items():
+        TENSOR_METHODS[name] = lambda cap, args, kwargs, s=symbol: compare(cap, s, args[0], args[1])
+    for symbol, (_, name) in UNARY.items():
+        TENSOR_METHODS[name] = lambda cap, args, kwargs, s=symbol: unary(cap, s, args[0])
+
+
+_operator_methods()
+

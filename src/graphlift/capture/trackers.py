@@ -1,0 +1,244 @@
+"""Variable trackers: what the shadow stack and the shadow locals hold.
+
+In: Python objects met while capturing. Out: one tracker per object, with the `Source` that reloads and guards it.
+Always: an object that existed before the region has a source; one made inside the region has none. Real objects are
+never mutated while capturing: changes live in the tracker until the replacement replays them.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..guards import Source
+
+
+class Tracker:
+    """Base of all trackers. ``source`` is None for what was made inside the region."""
+
+    __slots__ = ("source",)
+    source: Source | None
+
+
+class ConstVar(Tracker):
+    """An immutable or identity-guarded Python object whose value is known: numbers, strings, types, functions."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value = value
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"ConstVar({self.value!r})"
+
+
+class LazyVar(Tracker):
+    """A pre-existing object that nothing has looked at yet, hence unguarded."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+
+class TensorVar(Tracker):
+    """A tensor: its FX node and its fake value."""
+
+    __slots__ = ("node", "fake", "cls")
+
+    def __init__(self, node: fx.Node, fake: torch.Tensor, cls: type, source: Source | None = None) -> None:
+        self.node = node
+        self.fake = fake
+        self.cls = cls
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"TensorVar({self.node}, {tuple(self.fake.shape)}, {self.fake.dtype})"
+
+
+class ListVar(Tracker):
+    """A list; ``real`` is the pre-existing object, ``mutated`` says that the region changed it."""
+
+    __slots__ = ("items", "mutated", "real")
+
+    def __init__(self, items: list[Tracker], source: Source | None = None, real: list | None = None) -> None:
+        self.items = items
+        self.source = source
+        self.real = real
+        self.mutated = False
+
+
+class TupleVar(Tracker):
+    """A tuple of trackers."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[Tracker], source: Source | None = None) -> None:
+        self.items = items
+        self.source = source
+
+
+class TrackerKey:
+    """A dictionary key that is not a plain constant: equal only to itself."""
+
+    __slots__ = ("tracker",)
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+
+
+class DictVar(Tracker):
+    """A dict (or OrderedDict), read key by key and written through a log.
+
+    ``known`` maps keys to trackers in insertion order when ``complete``; an incomplete dict still asks ``real`` for
+    keys that nobody has looked up. ``log`` holds ("set", key, value), ("del", key, None) and ("clear", None, None).
+    """
+
+    __slots__ = ("absent", "cls", "complete", "known", "log", "real")
+
+    def __init__(self, known: dict[Any, Tracker], source: Source | None = None, real: dict | None = None, cls: type = dict):
+        self.known = known
+        self.source = source
+        self.real = real
+        self.complete = real is None
+        self.absent: set[Any] = set()
+        self.log: list[tuple[str, Any, Tracker | None]] = []
+        self.cls = cls
+
+
+class SetVar(Tracker):
+    """A set or frozenset: ``known`` maps keys (constants or TrackerKey) to trackers."""
+
+    __slots__ = ("cls", "known", "mutated", "real")
+
+    def __init__(self, known: dict[Any, Tracker], cls: type = set, source: Source | None = None, real: Any = None) -> None:
+        self.known = known
+        self.cls = cls
+        self.source = source
+        self.real = real
+        self.mutated = False
+
+
+class ObjectVar(Tracker):
+    """An instance of any class that Python code defines (modules, configs, exceptions, dataclasses, …).
+
+    ``attrs`` is its instance dictionary, ``slots`` the slot values written or read, ``payload`` the builtin container
+    that a subclass of list, dict, tuple or set carries, ``obj`` the pre-existing object if there is one.
+    """
+
+    __slots__ = ("attrs", "cls", "obj", "payload", "slots", "slots_written")
+
+    def __init__(self, cls: type, obj: Any = None, source: Source | None = None, attrs: DictVar | None = None) -> None:
+        self.cls = cls
+        self.obj = obj
+        self.source = source
+        self.attrs = attrs if attrs is not None else DictVar({})
+        self.slots: dict[str, Tracker] = {}
+        self.slots_written: list[str] = []
+        self.payload: Tracker | None = None
+
+    def __repr__(self) -> str:
+        return f"ObjectVar({self.cls.__name__})"
+
+
+class CellVar(Tracker):
+    """A closure cell; ``content`` is None while it is empty or not read yet (``loaded`` tells which)."""
+
+    __slots__ = ("content", "loaded", "real", "written")
+
+    def __init__(self, content: Tracker | None = None, source: Source | None = None, real: Any = None) -> None:
+        self.content = content
+        self.source = source
+        self.real = real
+        self.loaded = real is None
+        self.written = False
+
+
+class FunctionVar(Tracker):
+    """A function made inside the region by MAKE_FUNCTION."""
+
+    __slots__ = ("attrs", "closure", "code", "defaults", "globals_", "kwdefaults", "qualname", "annotations")
+
+    def __init__(self, code: CodeType, globals_: dict[str, Any], closure: tuple[CellVar, ...]) -> None:
+        self.code = code
+        self.globals_ = globals_
+        self.closure = closure
+        self.defaults: list[Tracker] = []
+        self.kwdefaults: dict[str, Tracker] = {}
+        self.annotations: Tracker | None = None
+        self.attrs = DictVar({})
+        self.qualname = code.co_qualname
+        self.source = None
+
+
+class MethodVar(Tracker):
+    """A callable bound to its first argument: a Python method, or a builtin one."""
+
+    __slots__ = ("func", "self_var")
+
+    def __init__(self, func: Tracker, self_var: Tracker, source: Source | None = None) -> None:
+        self.func = func
+        self.self_var = self_var
+        self.source = source
+
+
+class SuperVar(Tracker):
+    """The result of ``super(cls, obj)``."""
+
+    __slots__ = ("cls", "self_var")
+
+    def __init__(self, cls: type, self_var: Tracker) -> None:
+        self.cls = cls
+        self.self_var = self_var
+        self.source = None
+
+
+class OpaqueVar(Tracker):
+    """A pre-existing object that capture may carry and hand back but not look into; ``code`` is the break reason."""
+
+    __slots__ = ("code", "detail", "value")
+
+    def __init__(self, value: Any, source: Source | None, code: str, detail: str) -> None:
+        self.value = value
+        self.source = source
+        self.code = code
+        self.detail = detail
+
+
+class DictViewVar(Tracker):
+    """``d.keys()``, ``d.values()`` or ``d.items()`` of a tracked dict."""
+
+    __slots__ = ("kind", "owner")
+
+    def __init__(self, owner: DictVar, kind: str) -> None:
+        self.owner = owner
+        self.kind = kind
+        self.source = None
+
+
+class NullVar(Tracker):
+    """A NULL slot of the interpreter's stack."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.source = None
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+
+NULL = NullVar()
+
+
+def const(value: Any) -> ConstVar:
+    """A constant made inside the region."""
+    return ConstVar(value)
+
+
+NONE = ConstVar(None)
