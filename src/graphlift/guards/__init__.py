@@ -4,6 +4,14 @@ In: sources and guards recorded by capture. Out: `compile_guards` makes them a `
 Always: a check never raises, never runs user code of its own accord and never keeps a tensor alive.
 """
 
+try:
+    from graphlift.guards import _guards as _guards  # first, so that a missing build is said plainly
+except ImportError as error:
+    raise ImportError(
+        f"graphlift's compiled guards are missing or do not fit this Python ({error}); "
+        "build them with `pip install .` (or `python setup.py build_ext --inplace` in a checkout)"
+    ) from error
+from graphlift.guards.compile import Check, compile_guards
 from graphlift.guards.guards import (
     ABSENT,
     DictKeys,
@@ -47,6 +55,7 @@ __all__ = [
     "Arg",
     "Attr",
     "CellContents",
+    "Check",
     "ClosureCell",
     "Const",
     "DictItem",
@@ -75,5 +84,6 @@ __all__ = [
     "TypeAttr",
     "TypeIs",
     "TypeOf",
+    "compile_guards",
     "constant_key",
 ]

@@ -393,6 +393,19 @@ def _mode_stack() -> tuple[Ref | tuple[type, str], ...]:
     return tuple((DeviceContext, str(m.device)) if type(m) is DeviceContext else Ref(m) for m in modes)
 
 
+def _default_device() -> str:
+    """The innermost default-device mode's device. (torch's own getter builds a device, which user modes intercept.)"""
+    devices = [mode[1] for mode in _mode_stack() if isinstance(mode, tuple)]
+    return devices[-1] if devices else "cpu"
+
+
+def _autocast_cache() -> bool | None:
+    import torch
+
+    enabled = any(on for _, on, _ in _autocast_states())
+    return torch.is_autocast_cache_enabled() if enabled else None
+
+
 def _autocast_states() -> tuple[tuple[str, bool, Any], ...]:
     import torch
 
@@ -421,7 +434,7 @@ class GlobalState(Guard):
     inference_mode: bool
     forward_grad_enabled: bool
     autocast: tuple[tuple[str, bool, Any], ...]
-    autocast_cache: bool
+    autocast_cache: bool | None
     default_dtype: Any
     default_device: str
     deterministic: tuple[bool, bool]
@@ -473,9 +486,9 @@ GLOBAL_FACTS: dict[str, tuple[str, Callable[[], Any]]] = {
     "inference_mode": ("inference mode", _torch_reader(lambda t: t.is_inference_mode_enabled())),
     "forward_grad_enabled": ("forward grad mode", _torch_reader(lambda t: t._C._is_fwd_grad_enabled())),
     "autocast": ("autocast", _autocast_states),
-    "autocast_cache": ("autocast weight cache", _torch_reader(lambda t: t.is_autocast_cache_enabled())),
+    "autocast_cache": ("autocast weight cache", _autocast_cache),
     "default_dtype": ("default dtype", _torch_reader(lambda t: t.get_default_dtype())),
-    "default_device": ("default device", _torch_reader(lambda t: str(t.get_default_device()))),
+    "default_device": ("default device", _default_device),
     "deterministic": (
         "deterministic algorithms (enabled, warn only)",
         _torch_reader(
