@@ -211,7 +211,11 @@ class CheckCall:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole graph: ``inputs`` and ``outputs`` name tensors (an output may be None or a constant), ``steps`` in order."""
+    """A whole graph: ``steps`` in order over ``tensors``.
+
+    ``inputs`` names the tensor of each argument (None: not a tensor). An output is a ``Ref``, or what is not a tensor
+    as it is (None, a number). Storages that belong to no input or constant are the plan's own, to be planned.
+    """
 
     tensors: dict[str, TensorSpec]
     constants: dict[str, torch.Tensor]

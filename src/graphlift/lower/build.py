@@ -1,0 +1,337 @@
+"""From a functional ATen graph to the value graph.
+
+In: an fx graph of ATen overloads with fakes in ``meta["val"]``. Out: `Graph`: values, extern calls, inputs, outputs.
+Always: values and calls are in topological order; what has no row, or whose row declines, is an `Extern`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.fx
+
+from graphlift.lower import activations, indexing, pointwise, reductions, views  # noqa: F401 (they fill the table)
+from graphlift.lower import affine as ix
+from graphlift.lower.affine import ZERO, NeedsSplit
+from graphlift.lower.table import ROWS, overload
+from graphlift.lower.values import BUFFER, POINT, REDUCE, SUPPORTED, VIEW, Builder, Meta, Value, place
+
+
+@dataclass(slots=True, eq=False)
+class Extern:
+    """A call left to ATen. ``args``/``kwargs`` hold `Place`s for tensors."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    node: torch.fx.Node
+    results: list[Value | None] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    random: bool = False
+    unit: int = -1
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A value as a tensor in memory: ``root`` (a buffer or a computed value) under a stride and an offset."""
+
+    value: Value
+    root: Value
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(slots=True)
+class Graph:
+    """The value graph. ``order`` lists externs and computed values in program order."""
+
+    inputs: list[str | None]
+    outputs: list[Any]
+    constants: dict[str, torch.Tensor]
+    sources: list[Value]  # inputs and constants
+    order: list[Value | Extern]
+    producers: dict[int, Extern]
+    aliases: dict[int, Place]  # results of extern views: what they look at
+
+
+@lru_cache(maxsize=4096)
+def _traits(target: Any) -> tuple[bool, bool]:
+    """(returns views of its arguments, draws random numbers) of an overload."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return False, False
+    if schema.is_mutable:
+        raise ValueError(f"{target} writes its arguments; the graph must be functional")
+    views = any(r.alias_info is not None for r in schema.returns)
+    return views or target in _VIEWS, torch.Tag.nondeterministic_seeded in target.tags
+
+
+_VIEWS = frozenset(overload(n) for n in ("_unsafe_view", "reshape", "_reshape_alias"))
+
+
+class _GraphBuilder:
+    """Lowers node by node."""
+
+    def __init__(self, gm: torch.fx.GraphModule) -> None:
+        self.gm = gm
+        self.b = Builder()
+        self.env: dict[torch.fx.Node, Any] = {}
+        self.graph = Graph([], [], {}, [], [], {}, {})
+        self.common: dict[Any, Any] = {}
+        self.places: dict[int, Place] = {}
+        self.seen = 0  # values up to here are listed in graph.order
+        self.exposed = self._exposed()
+
+    def _exposed(self) -> set[torch.fx.Node]:
+        """Output nodes and what they are views of: each must stay a tensor of its own."""
+        output = next(n for n in reversed(self.gm.graph.nodes) if n.op == "output")
+        pending = list(output.all_input_nodes)
+        found: set[torch.fx.Node] = set()
+        while pending:
+            node = pending.pop()
+            if node in found:
+                continue
+            found.add(node)
+            if node.op == "call_function" and (node.target is operator.getitem or _traits(node.target)[0]):
+                pending.extend(node.all_input_nodes)
+        return found
+
+    def run(self) -> Graph:
+        handlers = {
+            "placeholder": self.placeholder,
+            "get_attr": self.get_attr,
+            "call_function": self.call,
+            "output": self.output,
+        }
+        for node in self.gm.graph.nodes:
+            self.b.origin = node
+            handlers[node.op](node)
+            self.list_new()
+        return self.graph
+
+    def list_new(self) -> None:
+        values = self.b.values
+        self.graph.order.extend([v for v in values[self.seen :] if v.kind in (POINT, REDUCE)])
+        self.seen = len(values)
+
+    def placeholder(self, node: torch.fx.Node) -> None:
+        fake = node.meta.get("val")
+        if isinstance(fake, torch.Tensor):
+            self.env[node] = self.b.buffer(Meta.of(fake), node.name)
+            self.graph.sources.append(self.env[node])
+            self.graph.inputs.append(node.name)
+        else:
+            self.env[node] = fake
+            self.graph.inputs.append(None)
+
+    def get_attr(self, node: torch.fx.Node) -> None:
+        found: Any = self.gm
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        if isinstance(found, torch.Tensor):
+            fake = node.meta.get("val")
+            self.env[node] = self.b.buffer(Meta.of(found if fake is None else fake), node.name)
+            self.graph.sources.append(self.env[node])
+            self.graph.constants[node.name] = found
+        else:
+            self.env[node] = found
+
+    def call(self, node: torch.fx.Node) -> None:
+        if node.target is operator.getitem:
+            source, position = node.args
+            result = self.env[source][position]  # type: ignore[index]
+            if isinstance(result, Value) and not result.name:
+                result.name = node.name
+            self.env[node] = result
+            return
+        args = torch.fx.node.map_arg(node.args, self.env.__getitem__)
+        kwargs = torch.fx.node.map_arg(node.kwargs, self.env.__getitem__) if node.kwargs else {}
+        self.env[node] = self.lowered(node, args, kwargs)
+
+    def lowered(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        row = ROWS.get(node.target)
+        fakes = node.meta.get("val")
+        if row is None or fakes is None:
+            return self.extern(node, args, kwargs)
+        out = _metas(fakes)
+        if out is None or not _lowerable(args, kwargs):
+            return self.extern(node, args, kwargs)
+        is_view = _traits(node.target)[0]
+        key = None
+        if node not in self.exposed:
+            key = (node.target, _frozen(args), _frozen(kwargs), node.meta["val"].dtype if not isinstance(out, tuple) else 0)
+            try:
+                found = self.common.get(key)
+            except TypeError:
+                key = found = None
+            if found is not None:
+                return found
+        before = len(self.b.values)
+        result = row(self.b, out, *args, **kwargs)
+        if result is None:
+            del self.b.values[before:]
+            return self.extern(node, args, kwargs)
+        if isinstance(result, Value):
+            result = self.finished(result, out, is_view, before, node.name)
+        else:
+            result = tuple(
+                [r and self.finished(r, m, is_view, before, "") for r, m in zip(result, out, strict=True)]
+            )
+        if key is not None:
+            self.common[key] = result
+        return result
+
+    def finished(self, value: Value, meta: Meta, is_view: bool, before: int, name: str) -> Value:
+        """The row's result as a tensor of its own with the strides of the fake."""
+        if value.shape != meta.shape or value.dtype != meta.dtype:
+            origin = self.b.origin
+            raise AssertionError(f"{origin.format_node()}: lowered to {value}, the fake is {meta}")
+        if not is_view:
+            if value.kind == VIEW or value.id < before or value.kind == BUFFER:
+                value = self.b.copy(value)
+            place(value, meta.stride)
+        if not value.name and value.id >= before:
+            value.name = name
+        return value
+
+    # --- extern calls ------------------------------------------------------------------------------------------------
+
+    def extern(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        is_view, random = _traits(node.target)
+        call = Extern(node.target, (), {}, node, random=random)
+        call.args = self._placed(args, call)
+        call.kwargs = self._placed(kwargs, call)
+        self.list_new()
+        fakes = node.meta.get("val")
+        single = isinstance(fakes, torch.Tensor)
+        results: list[Any] = []
+        for k, fake in enumerate([fakes] if single else fakes if isinstance(fakes, (tuple, list)) else []):
+            if not isinstance(fake, torch.Tensor):
+                results.append(None)
+                continue
+            value = self.b.buffer(Meta.of(fake), node.name if single else f"{node.name}_{k}")
+            self.graph.producers[value.id] = call
+            if is_view and call.places:
+                self.graph.aliases[value.id] = call.places[0]
+            results.append(value)
+        call.results = results
+        self.seen = len(self.b.values)
+        self.graph.order.append(call)
+        return results[0] if single else tuple(results)
+
+    def _placed(self, tree: Any, call: Extern) -> Any:
+        def leaf(value: Any) -> Any:
+            if isinstance(value, Value):
+                where = self.place_of(value)
+                call.places.append(where)
+                return where
+            if isinstance(value, (tuple, list)):
+                return type(value)([leaf(v) for v in value])
+            if isinstance(value, dict):
+                return {k: leaf(v) for k, v in value.items()}
+            return value
+
+        return leaf(tree)
+
+    def place_of(self, value: Value, stride: tuple[int, ...] | None = None) -> Place:
+        """Where ``value`` is in memory; a copy is made if no strides describe it (or not the ``stride`` asked for)."""
+        found = self.places.get(value.id)
+        if found is None:
+            found = self.places[value.id] = self._geometry(value, stride)
+        if stride is not None and not _same_strides(value.shape, found.stride, stride):
+            copied = self.b.copy(value, stride)
+            copied.name = ""
+            return Place(copied, copied, copied.stride, 0)
+        return found
+
+    def _geometry(self, value: Value, stride: tuple[int, ...] | None) -> Place:
+        if value.kind != VIEW:
+            return Place(value, value, value.stride, 0)
+        sizes = [s for s in value.shape if s != 1]
+        axes = iter(range(len(sizes)))
+        index = tuple([ZERO if s == 1 else ix.axis(next(axes)) for s in value.shape])
+        root = value
+        try:
+            while root.kind == VIEW:
+                index = root.map(index, sizes)
+                root = root.base
+            offset, terms = ix.linear(index, root.stride)
+        except NeedsSplit:
+            offset, terms = 0, ((value, 0),)  # type: ignore[assignment]
+        coefficients = dict(terms)
+        if any(not isinstance(a, int) or c < 0 for a, c in terms):
+            copied = self.b.copy(value, stride)
+            return Place(copied, copied, copied.stride, 0)
+        axes = iter(range(len(sizes)))
+        natural = ix.contiguous_strides(value.shape)
+        strides = [natural[d] if s == 1 else coefficients.get(next(axes), 0) for d, s in enumerate(value.shape)]
+        return Place(value, root, tuple(strides), offset)
+
+    def output(self, node: torch.fx.Node) -> None:
+        def leaf(entry: Any) -> Any:
+            if not isinstance(entry, torch.fx.Node):
+                return entry
+            value = self.env[entry]
+            if not isinstance(value, Value):
+                return value
+            fake = entry.meta.get("val")
+            return self.place_of(value, None if fake is None else tuple(fake.stride()))
+
+        result = node.args[0]
+        entries = result if isinstance(result, (tuple, list)) else (result,)
+        self.graph.outputs = [leaf(e) for e in entries]
+
+
+def _same_strides(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(s == 1 or x == y for s, x, y in zip(shape, a, b, strict=True)) or 0 in shape
+
+
+def _metas(fakes: Any) -> Any:
+    """`Meta` of each output; None if one is not something the IR computes."""
+    if isinstance(fakes, torch.Tensor):
+        meta = Meta.of(fakes)
+        return meta if meta.dtype in SUPPORTED and 0 not in meta.shape and fakes.layout == torch.strided else None
+    if isinstance(fakes, (tuple, list)):
+        metas = tuple([_metas(f) if f is not None else None for f in fakes])
+        if any(m is None and f is not None for m, f in zip(metas, fakes, strict=True)):
+            return None
+        return metas
+    return None
+
+
+def _lowerable(*trees: Any) -> bool:
+    for tree in trees:
+        if isinstance(tree, Value):
+            if tree.dtype not in SUPPORTED or not tree.numel:
+                return False
+        elif isinstance(tree, (tuple, list)):
+            if not _lowerable(*tree):
+                return False
+        elif isinstance(tree, dict):
+            if not _lowerable(*tree.values()):
+                return False
+        elif isinstance(tree, (complex, torch.Tensor, torch.SymInt, torch.SymFloat)):
+            return False
+    return True
+
+
+def _frozen(tree: Any) -> Any:
+    """A hashable key of arguments; numbers of different type differ."""
+    if isinstance(tree, (tuple, list)):
+        return tuple([_frozen(t) for t in tree])
+    if isinstance(tree, dict):
+        return tuple([(k, _frozen(v)) for k, v in tree.items()])
+    if isinstance(tree, (bool, int, float)):
+        return (type(tree), repr(tree))
+    return tree
+
+
+def build(gm: torch.fx.GraphModule) -> Graph:
+    """The value graph of ``gm``."""
+    return _GraphBuilder(gm).run()

@@ -1,0 +1,23 @@
+"""The door of this stage: a functional ATen graph in, a plan out.
+
+In: an fx GraphModule of ATen overloads whose nodes carry fakes. Out: `Plan`.
+Always: running the plan equals running the graph, to rounding, with the same random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.fx
+
+from graphlift.lower.build import build
+from graphlift.lower.emit import emit
+from graphlift.lower.ir import Plan
+from graphlift.lower.schedule import schedule
+
+
+def lower_graph(gm: torch.fx.GraphModule, example_fakes: Sequence[torch.Tensor] = ()) -> Plan:
+    """Lower ``gm`` to kernels, extern calls and views."""
+    graph = build(gm)
+    return emit(graph, schedule(graph))
