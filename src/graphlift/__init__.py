@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from graphlift import config, errors
     from graphlift.api import compile, explain
     from graphlift.backends import list_backends, register_backend
-    from graphlift.control import disable, graph_break, is_compiling, reset
+    from graphlift.control import disable, reset
     from graphlift.errors import GraphliftError
     from graphlift.marks import (
         allow_in_graph,
         assume_constant_result,
+        graph_break,
+        is_compiling,
         mark_dynamic,
         mark_static,
         maybe_mark_dynamic,
@@ -34,8 +36,8 @@ _HOMES: dict[str, str] = {
     "compile": "api",
     "disable": "control",
     "explain": "api",
-    "graph_break": "control",
-    "is_compiling": "control",
+    "graph_break": "marks",
+    "is_compiling": "marks",
     "list_backends": "backends",
     "mark_dynamic": "marks",
     "mark_static": "marks",

@@ -6,12 +6,13 @@ Always: bad arguments raise here, before anything runs; nothing of the compiler 
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -19,6 +20,7 @@ from torch import nn
 from graphlift import backends, config, control, extension, logs, stance
 from graphlift.errors import InvalidOption, NotCallable, RecompileError
 from graphlift.extension import frame
+from graphlift.marks import graph_break, is_compiling
 from graphlift.modules import CompiledModule, share_module
 from graphlift.options import CompileOptions
 from graphlift.timing import stage
@@ -26,7 +28,7 @@ from graphlift.timing import stage
 if TYPE_CHECKING:
     from graphlift.report.explain import Explanation
 
-__all__ = ["Settings", "compile", "explain"]
+__all__ = ["Settings", "compile", "explain", "graph_break", "is_compiling"]
 
 
 def compile(
@@ -151,11 +153,12 @@ class Settings:
             on_event=(*listeners.get("on_event", ()), logs.log_event),
         )
         _register_reducer()
-        if root is not target:
-            functools.update_wrapper(
-                root, target, updated=()
-            )  # before: CompiledCallable copies the root's face
         compiled = frame().CompiledCallable(root, Handler(options))
+        if root is not target:
+            for name in functools.WRAPPER_ASSIGNMENTS:
+                with contextlib.suppress(AttributeError):
+                    setattr(compiled, name, getattr(target, name))
+            root.__wrapped__ = target  # type: ignore[attr-defined]
         compiled._graphlift_original = target
         compiled._graphlift_settings = self
         return compiled
@@ -193,7 +196,7 @@ def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], in
         with stage("import"):
             from graphlift.capture.handler import make_handler
     except ImportError as error:
-        if extension._is_ours(error):
+        if extension.is_ours(error):
             raise extension.missing(error) from error
         raise
     return make_handler(options)  # type: ignore[no-any-return]
@@ -213,26 +216,42 @@ def _recompile_error(func: Any, owner: str, recompiles: int) -> RecompileError:
 
 # --- roots ----------------------------------------------------------------------------------------------------
 # A callable that is no plain function gets a root of its own: a function with a code object of its own, so that the
-# entries of different modules never meet.
+# entries of different modules never meet. The code is placed on the line where what it calls is defined, so that
+# tracebacks and break reasons stay in the user's files; capture knows a root by its module, graphlift.api.
 
 
-def _fresh(template: Any, label: str) -> FunctionType:
-    code = template.__code__.replace(co_name=label.rpartition(".")[2], co_qualname=label)
-    return FunctionType(code, template.__globals__, label, template.__defaults__, template.__closure__)
+def _fresh(template: Any, target: Any, label: str) -> FunctionType:
+    name = label.rpartition(".")[2]
+    filename, lineno = _place(target, name)
+    code = template.__code__.replace(
+        co_name=name, co_qualname=label, co_filename=filename, co_firstlineno=lineno
+    )
+    root = FunctionType(code, template.__globals__, name, template.__defaults__, template.__closure__)
+    root.__qualname__ = label
+    return root
 
 
 def _root(target: Callable[..., Any], label: str) -> FunctionType:
-    def root(*args: Any, **kwargs: Any) -> Any:
-        return target(*args, **kwargs)
-
-    return _fresh(root, label)
+    return _fresh(lambda *args, **kwargs: target(*args, **kwargs), target, label)
 
 
 def _forward_root(module: nn.Module, label: str) -> FunctionType:
-    def root(*args: Any, **kwargs: Any) -> Any:
-        return module.forward(*args, **kwargs)
+    return _fresh(lambda *args, **kwargs: module.forward(*args, **kwargs), module, label)
 
-    return _fresh(root, label)
+
+def _place(target: Any, name: str) -> tuple[str, int]:
+    """The file and line of the function that a call of `target` ends in."""
+    target = target.func if isinstance(target, functools.partial) else target
+    if isinstance(target, nn.Module):
+        target = getattr(type(target), "forward", None)
+    elif not hasattr(target, "__code__"):
+        target = next(
+            (vars(cls)["__call__"] for cls in type(target).__mro__ if "__call__" in vars(cls)), None
+        )
+    code = getattr(target, "__code__", None)
+    if isinstance(code, CodeType):
+        return code.co_filename, code.co_firstlineno
+    return f"<captured {name}>", 1
 
 
 def _label(fn: Any) -> str:

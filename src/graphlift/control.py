@@ -1,4 +1,4 @@
-"""Functions that steer capture from inside the program: disable, graph_break, is_compiling, reset.
+"""Functions that steer compilation from the program: disable and reset.
 
 In: calls from user code. Out: what the eager program sees of them, next to nothing; capture knows them by
 identity or by their marks. Always: importing this module loads the frame extension but no stage of the compiler.
@@ -26,15 +26,6 @@ seen_codes: WeakSet[CodeType] = WeakSet()
 _disabled_codes: WeakSet[CodeType] = WeakSet()
 #: The handlers of all compiled callables (objects with a method `forget`).
 handlers: WeakSet[Any] = WeakSet()
-
-
-def is_compiling() -> bool:
-    """False when Python runs the call; capture replaces the call by True."""
-    return False
-
-
-def graph_break(msg: str = "") -> None:
-    """Does nothing when Python runs the call; capture ends the graph here (reason `requested-break`, with `msg`)."""
 
 
 def reset() -> None:

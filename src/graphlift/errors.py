@@ -85,16 +85,20 @@ class GraphBreakError(GraphliftError, RuntimeError):
     code: str | None = None
 
     @classmethod
-    def from_reason(cls, reason: BreakReason, fn_name: str) -> GraphBreakError:
+    def from_reason(cls, reason: BreakReason, fn_name: str | None = None) -> GraphBreakError:
         """The error that says why `fn_name` could not be one graph."""
         error = cls(
-            f"{fn_name} was compiled with fullgraph=True but the graph breaks: {reason.headline()}",
+            f"{fn_name or _function_of(reason)} was compiled with fullgraph=True and breaks: {reason.headline()}",
             where=reason.where,
             stack=reason.user_stack(),
             hint=f"{reason.reason.remedy} Or compile without fullgraph=True to accept the break.",
         )
         error.code = reason.code
         return error
+
+
+def _function_of(reason: BreakReason) -> str:
+    return reason.stack[0].name if reason.stack else "a function"
 
 
 class RecompileError(GraphliftError, RuntimeError):

@@ -12,6 +12,7 @@ from types import ModuleType
 from graphlift.errors import MissingExtension
 
 _EXTENSIONS = ("graphlift.frame._frame", "graphlift.guards._guards")
+_LEAVES = tuple(name.rpartition(".")[2] for name in _EXTENSIONS)
 
 
 @functools.cache
@@ -20,15 +21,16 @@ def frame() -> ModuleType:
     try:
         import graphlift.frame as package
     except ImportError as error:
-        if not _is_ours(error):
+        if not is_ours(error):
             raise
         raise missing(error) from error
     return package
 
 
-def _is_ours(error: ImportError) -> bool:
-    text = f"{error.name} {error}"
-    return any(name in text or name.rpartition(".")[2] in text for name in _EXTENSIONS)
+def is_ours(error: ImportError) -> bool:
+    """Whether `error` is about one of the extensions, absent or not loadable."""
+    text = str(error)
+    return error.name in _EXTENSIONS or any(f"import name {leaf!r}" in text for leaf in _LEAVES)
 
 
 def missing(error: ImportError) -> MissingExtension:

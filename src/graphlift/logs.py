@@ -112,9 +112,9 @@ def log_region(region: Region) -> None:
 
 
 def log_event(event: CompileEvent) -> None:
-    """Logs an event; a reached cache limit, a fall-back and an internal error are warnings."""
+    """Logs an event; a fall-back and an internal error are warnings (capture itself warns of a cache limit)."""
     where = f"{event.fn_name} ({event.filename}:{event.lineno})"
-    if event.kind == "recompile":
+    if event.kind in ("recompile", "cache_limit"):
         log("recompiles", lambda: f"{where}: {event.message}")
     elif event.kind in _WARNED:
         warning(f"{_WARNED[event.kind]}: {where}: {event.message}")
@@ -123,7 +123,6 @@ def log_event(event: CompileEvent) -> None:
 
 
 _WARNED = {
-    "cache_limit": "cache_size_limit reached, the function runs eagerly from now on",
     "fallback": "a graph runs through ATen instead of generated code",
     "internal_error": "graphlift could not compile a function, which runs eagerly; please report",
 }

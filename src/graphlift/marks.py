@@ -70,6 +70,18 @@ def assume_constant_result(fn: F) -> F:
     return fn
 
 
+# --- marks on lines of code -----------------------------------------------------------------------------------
+
+
+def is_compiling() -> bool:
+    """False when Python runs the call; capture replaces the call by True."""
+    return False
+
+
+def graph_break(msg: str = "") -> None:
+    """Does nothing when Python runs the call; capture ends the graph here (reason `requested-break`, with `msg`)."""
+
+
 # --- marks on tensors ---------------------------------------------------------------------------------------
 
 

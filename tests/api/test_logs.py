@@ -58,7 +58,7 @@ def test_events() -> None:
     handler.emit = records.append  # type: ignore[method-assign]
     logging.getLogger("graphlift").addHandler(handler)
     try:
-        logs.log_event(CompileEvent("cache_limit", "f", "a.py", 3, "n changed"))
+        logs.log_event(CompileEvent("fallback", "f", "a.py", 3, "n changed"))
         logs.log_event(CompileEvent("recompile", "f", "a.py", 3, "n changed"))
     finally:
         logging.getLogger("graphlift").removeHandler(handler)

@@ -165,7 +165,7 @@ def explain_call(
         backend=settings.resolved().name,
         graph_reports=tuple(_graph_report(i, region) for i, region in enumerate(with_ops)),
         break_reasons=tuple(r.break_reason for r in regions if r.break_reason is not None)
-        + tuple(e.reason for e in events if e.reason is not None),
+        + tuple(e.reason for e in events if e.reason is not None and e.kind != "internal_error"),
         guards=tuple(dict.fromkeys(line for region in regions for line in logs.guard_lines(region))),
         recompiles=tuple(f"{e.fn_name}: {e.message}" for e in events if e.kind == "recompile"),
         fallbacks=tuple(f"{f.stage}, {f.graph} graph: {f.error}" for r in records for f in r.fallbacks)
