@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-EXTENSIONS = ("graphlift/frame/_frame.", "graphlift/guards/_guards.")
+EXTENSIONS = ("graphlift/frame/_frame.", "graphlift/guards/_guards.", "graphlift/runtime/_launch.")
 
 
 def run(*command: str | Path, **options: object) -> str:
