@@ -253,25 +253,11 @@ class _GraphBuilder:
     def _geometry(self, value: Value, stride: tuple[int, ...] | None) -> Place:
         if value.kind != VIEW:
             return Place(value, value, value.stride, 0)
-        sizes = [s for s in value.shape if s != 1]
-        axes = iter(range(len(sizes)))
-        index = tuple([ZERO if s == 1 else ix.axis(next(axes)) for s in value.shape])
-        root = value
-        try:
-            while root.kind == VIEW:
-                index = root.map(index, sizes)
-                root = root.base
-            offset, terms = ix.linear(index, root.stride)
-        except NeedsSplit:
-            offset, terms = 0, ((value, 0),)  # type: ignore[assignment]
-        coefficients = dict(terms)
-        if any(not isinstance(a, int) or c < 0 for a, c in terms):
+        found = _strided(value)
+        if found is None:
             copied = self.b.copy(value, stride)
             return Place(copied, copied, copied.stride, 0)
-        axes = iter(range(len(sizes)))
-        natural = ix.contiguous_strides(value.shape)
-        strides = [natural[d] if s == 1 else coefficients.get(next(axes), 0) for d, s in enumerate(value.shape)]
-        return Place(value, root, tuple(strides), offset)
+        return Place(value, *found)
 
     def output(self, node: torch.fx.Node) -> None:
         def leaf(entry: Any) -> Any:
@@ -286,6 +272,47 @@ class _GraphBuilder:
         result = node.args[0]
         entries = result if isinstance(result, (tuple, list)) else (result,)
         self.graph.outputs = [leaf(e) for e in entries]
+
+
+def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
+    """The value behind a view, and the strides and offset that make the view of it; None where no strides do."""
+    shape = value.shape
+    parts = [[k] for k in range(len(shape))]  # per dimension its axes, outermost first
+    sizes = list(shape)
+    while True:
+        index = []
+        for axes in parts:
+            step, terms = 1, []
+            for a in reversed(axes):
+                if sizes[a] != 1:
+                    terms.append((a, step))
+                step *= sizes[a]
+            index.append((0, tuple(sorted(terms))))
+        root, at = value, tuple(index)
+        try:
+            while root.kind == VIEW:
+                at = root.map(at, sizes)
+                root = root.base
+            break
+        except NeedsSplit as split:
+            for axes in parts:
+                if split.axis in axes:
+                    axes.insert(axes.index(split.axis) + 1, len(sizes))
+            sizes.append(split.size)
+            sizes[split.axis] //= split.size
+    offset, flat = ix.linear(at, root.stride) if at else ZERO
+    coefficients = dict(flat)
+    if any(not isinstance(a, int) or c < 0 for a, c in flat):
+        return None
+    strides = []
+    natural = ix.contiguous_strides(shape)
+    for d, axes in enumerate(parts):
+        axes = [a for a in axes if sizes[a] != 1]
+        for outer, inner in zip(axes, axes[1:], strict=False):
+            if coefficients.get(outer, 0) != coefficients.get(inner, 0) * sizes[inner]:
+                return None
+        strides.append(coefficients.get(axes[-1], 0) if axes else natural[d])
+    return root, tuple(strides), offset
 
 
 def _same_strides(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:

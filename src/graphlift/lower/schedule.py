@@ -58,6 +58,7 @@ class Group:
     sizes: tuple[int, ...]
     outer: int | None
     members: dict[int, Definition] = field(default_factory=dict)  # by value id
+    reads: dict[int, set[Affine]] = field(default_factory=dict)  # what is read from outside, where, by value id
     position: int = 0  # of the last member in program order
 
     @property
@@ -307,16 +308,24 @@ def _identity(group: Group) -> tuple[Affine, ...]:
 
 
 def agrees(item: Item, group: Group, alignment: Alignment) -> bool:
-    """Whether every read of a member of the group is of the element the group has at hand."""
+    """Whether every read of a member of the group is of the element the group has at hand; there must be one such
+    read, or one that the group makes too, of the same element.
+    """
+    shared = False
     for value, read, mask in item.reads:
         member = group.members.get(value.id)
         if member is None:
+            theirs = group.reads.get(value.id)
+            if not shared and theirs is not None and ix.is_plain(read):
+                ours = substitute(read, alignment.item)
+                shared = any(substitute(r, alignment.old) == ours for r in theirs)
             continue
+        shared = True
         if mask is not None or not ix.is_plain(read):
             return False
         if substitute(read, alignment.item) != substitute(member.label, alignment.old):
             return False
-    return True
+    return shared
 
 
 def fits(item: Item, group: Group, alignment: Alignment) -> bool:
@@ -398,6 +407,9 @@ class Scheduler:
                 for member in group.members.values():
                     member.axes = tuple([substitute(a, alignment.old) for a in member.axes])
                     member.label = substitute(member.label, alignment.old)
+                group.reads = {
+                    v: {substitute(r, alignment.old) for r in reads} for v, reads in group.reads.items()
+                }
                 group.sizes = alignment.sizes
             group.outer = alignment.outer
         level = 0
@@ -409,7 +421,9 @@ class Scheduler:
         group.members[item.value.id] = Definition(item, alignment.item, label, level)
         group.position = position
         item.value.unit = group.number
-        for value, _, _ in item.reads:
+        for value, read, _ in item.reads:
+            if value.id not in group.members and ix.is_plain(read):
+                group.reads.setdefault(value.id, set()).add(substitute(read, alignment.item))
             known = self.readers.setdefault(value.id, [])
             if not known or known[-1] != group.number:
                 known.append(group.number)
