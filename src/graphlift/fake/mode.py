@@ -151,7 +151,7 @@ class FakeMode(TorchDispatchMode):
         if type(t) is FakeTensor:
             return t
         spec = make_spec(tuple(t.shape), tuple(t.stride()), 0, t.dtype, t.device)
-        home = FakeStorage(spec.nbytes())
+        home = FakeStorage(spec.nbytes)
         if t.numel() == 1 and t.device == CPU:
             home.constant = t
         return new_fake(self, spec, home)
@@ -159,11 +159,11 @@ class FakeMode(TorchDispatchMode):
     # -- results -------------------------------------------------------------------------------------------
 
     def fresh(self, spec: Spec) -> FakeTensor:
-        return new_fake(self, spec, FakeStorage(spec.nbytes()))
+        return new_fake(self, spec, FakeStorage(spec.nbytes))
 
     def wrap(self, recipe: Any) -> Any:
         if type(recipe) is Spec:
-            return new_fake(self, recipe, FakeStorage(recipe.nbytes()))
+            return new_fake(self, recipe, FakeStorage(recipe.nbytes))
         if type(recipe) is tuple:
             return tuple([self.wrap(r) for r in recipe])
         if type(recipe) is list:
@@ -395,7 +395,7 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
         if resized:  # out= of the wrong size: not remembered, since it names this call's tensors
             for f in fakes_in(tuple(targets.values()), []):
                 if id(f) in resized:
-                    f.home.nbytes = max(f.home.nbytes, resized[id(f)].nbytes())
+                    f.home.nbytes = max(f.home.nbytes, resized[id(f)].nbytes)
                     set_metadata(f, resized[id(f)], f.home)
         else:
             remember(key, recipe)
@@ -427,7 +427,7 @@ def metadata_after(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Spec, FakeS
         raise Unsupported(info.name, "replaces the storage by one that has no fake")
     _, standins = call_on_meta(info, args, kwargs)
     spec = spec_of(standins[id(target)], target.spec.device)
-    target.home.nbytes = max(target.home.nbytes, spec.nbytes())
+    target.home.nbytes = max(target.home.nbytes, spec.nbytes)
     return spec, target.home
 
 
@@ -448,7 +448,12 @@ def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwa
 
 
 def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    if info.name == "aten::index" and not any(type(i) is FakeTensor and i.dtype in _MASKS for i in args[1]):
+        return _pure(mode, info, key, args, kwargs)  # only masks make the size depend on values
     raise DataDependent(info.name)
+
+
+_MASKS = (torch.bool, torch.uint8)
 
 
 def _higher_order(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:

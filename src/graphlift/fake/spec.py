@@ -16,7 +16,7 @@ _INTERN_LIMIT = 200_000
 class Spec:
     """Interned tensor metadata; compared and hashed by identity, which makes cache keys cheap."""
 
-    __slots__ = ("shape", "stride", "offset", "dtype", "device", "layout", "conj", "neg", "__weakref__")
+    __slots__ = ("shape", "stride", "offset", "dtype", "device", "layout", "conj", "neg", "nbytes", "__weakref__")
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -26,15 +26,13 @@ class Spec:
     layout: torch.layout
     conj: bool
     neg: bool
+    nbytes: int  # of the smallest storage that holds it
 
     def span(self) -> int:
         """Elements of storage reached, counted from the storage's start."""
         if 0 in self.shape:
             return self.offset
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))
-
-    def nbytes(self) -> int:
-        return self.span() * self.dtype.itemsize
 
     def numel(self) -> int:
         n = 1
@@ -67,6 +65,7 @@ def make_spec(
         spec = object.__new__(Spec)
         (spec.shape, spec.stride, spec.offset, spec.dtype) = (shape, stride, offset, dtype)
         (spec.device, spec.layout, spec.conj, spec.neg) = (device, layout, conj, neg)
+        spec.nbytes = spec.span() * dtype.itemsize
         _INTERNED[key] = spec
     return spec
 
@@ -79,15 +78,14 @@ def spec_of(t: torch.Tensor, device: torch.device) -> Spec:
 
 
 class FakeStorage:
-    """Identity of a storage. `constant` is set while the value is a known literal; `state` belongs to aot."""
+    """Identity of a storage; `constant` is set while its value is a known literal."""
 
-    __slots__ = ("nbytes", "meta", "constant", "state")
+    __slots__ = ("nbytes", "meta", "constant")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.meta: torch.UntypedStorage | None = None
         self.constant: torch.Tensor | None = None
-        self.state: object | None = None
 
     def on_meta(self) -> torch.UntypedStorage:
         if self.meta is None or self.meta.nbytes() < self.nbytes:
@@ -97,7 +95,7 @@ class FakeStorage:
 
 def meta_tensor(spec: Spec, home: FakeStorage) -> torch.Tensor:
     """A meta tensor with this metadata whose storage is `home`'s."""
-    if spec.offset == 0 and spec.nbytes() == home.nbytes and home.meta is None:
+    if spec.offset == 0 and spec.nbytes == home.nbytes and home.meta is None:
         t = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=META)
     else:
         t = torch.empty(0, dtype=spec.dtype, device=META)

@@ -1,0 +1,351 @@
+"""From a torch-level graph to a callable that behaves as the graph does in eager.
+
+In: a GraphModule, example inputs and two compilers. Out: a `Compiled`, called with tensors, giving a tuple.
+Always: exactly eager's effects, or eager itself with `fallback_reason` saying why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, fx
+
+from ..fake import FakeTensor
+from ..fake.ops import aten
+from .emit import emit, fake_of
+from .ir import Op, Trace, Value, memory_root, substitute
+from .joint import Joint, trace_joint
+from .partition import Split, partition
+from .plan import FallBack, FromSlot, Surroundings
+from .record import Decompositions
+from .training import Again, Layout, make_apply
+from .wrapper import Source, add_epilogue, add_prologue
+
+Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
+Partitioner = Callable[[Trace, set[Value]], Split]
+
+
+class Forms(Mapping[str, fx.GraphModule]):
+    """Printable graphs by name; those not needed to run are made when looked at."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, fx.GraphModule] = {}
+        self._makers: dict[str, Callable[[], fx.GraphModule]] = {}
+
+    def put(self, name: str, gm: fx.GraphModule) -> None:
+        self._made[name] = gm
+
+    def later(self, name: str, make: Callable[[], fx.GraphModule]) -> None:
+        self._makers[name] = make
+
+    def __getitem__(self, name: str) -> fx.GraphModule:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._made, *self._makers]))
+
+    def __len__(self) -> int:
+        return len(set(self._made) | set(self._makers))
+
+
+class Compiled:
+    """A compiled region. `run` is the bare function (what hot paths call); the rest describes it."""
+
+    def __init__(self, run: Callable[..., tuple], forms: Forms) -> None:
+        self.run = run
+        self.forms = forms
+        self.source = ""
+        self.fallback_reason: str | None = None
+        self.timings: dict[str, float] = {}
+        self.saved_bytes = 0
+        self.recomputed = 0
+        self.mutated_inputs: tuple[int, ...] = ()
+        self.alias_groups: tuple[tuple[int, ...], ...] = ()
+
+    def __call__(self, *inputs: Tensor) -> tuple:
+        return self.run(*inputs)
+
+    def print_readable(self) -> str:
+        """Every form, as text."""
+        return "\n\n".join(f"# {name}\n{gm.code.strip()}" for name, gm in self.forms.items())
+
+
+def compile_graph(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Tensor],
+    *,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    decompositions: Decompositions | None = None,
+    partitioner: Partitioner = partition,
+) -> Compiled:
+    """Compile a torch-level graph for inputs like these (metadata, aliasing and modes as now)."""
+    forms = Forms()
+    forms.put("captured", gm)
+    start = time.perf_counter()
+    try:
+        joint = trace_joint(gm, example_inputs, decompositions)
+    except FallBack as e:
+        result = Compiled(_eager(gm), forms)
+        result.fallback_reason = str(e)
+        return result
+    traced = time.perf_counter()
+    build = _build_training if joint.has_backward else _build_inference
+    result = build(gm, joint, forms, fw_compiler, bw_compiler or fw_compiler, partitioner)
+    result.timings["trace"] = traced - start
+    result.mutated_inputs = tuple(m.input for m in joint.around.mutations)
+    result.alias_groups = tuple(joint.storage_groups)
+    return result
+
+
+def _eager(gm: fx.GraphModule) -> Callable[..., tuple]:
+    def run(*inputs: Tensor) -> tuple:
+        out = gm(*inputs)
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+    return run
+
+
+def _named(prefix: str, values: Sequence[Value]) -> list[tuple[str, Value]]:
+    return [(f"{prefix}{k}", v) for k, v in enumerate(values)]
+
+
+def _inputs_named(joint: Joint) -> list[tuple[str, Value]]:
+    count = len(joint.leaves)
+    return _named("input", joint.trace.inputs[:count]) + _named("constant", joint.trace.inputs[count:])
+
+
+def _fakes(inputs: list[tuple[str, Value]]) -> list[FakeTensor]:
+    return [fake_of(v.spec) for _, v in inputs]
+
+
+def _build_inference(
+    gm: fx.GraphModule, joint: Joint, forms: Forms, fw: Compiler, bw: Compiler, partitioner: Partitioner
+) -> Compiled:
+    trace, around = joint.trace, joint.around
+    inputs = _inputs_named(joint)
+    graph = emit(inputs, trace.ops, list(trace.outputs), "inference")
+    forms.put("inference", graph)
+    start = time.perf_counter()
+    compiled = fw(graph, _fakes(inputs))
+    src = Source("def run(*i):")
+    extra = add_prologue(src, around)
+    constants = "".join(f", c{k}" for k in range(len(joint.constants)))
+    # Below autograd where running it in the open would leave traces: gradients, views of temporaries, autocast.
+    shielded = (
+        around.autocast
+        or any(v.op is not None and v.op.view for v in trace.outputs)
+        or (around.grad_mode and any(joint.requires_grad))
+    )
+    call = f"fw([*i{extra}{constants}])"
+    if shielded:
+        src.add("with Guard(BELOW):")
+        src.add(f"    o = {call}")
+    elif _straight(around) and len(around.outputs) == len(trace.outputs):
+        src.add(f"return tuple({call})")
+    else:
+        src.add(f"o = {call}")
+    if "return" not in src.lines[-1]:
+        add_epilogue(src, around, "o")
+    return _assemble(src, forms, gm, joint, compiled, start)
+
+
+def _straight(around: Surroundings) -> bool:
+    """Whether the graph's outputs are the region's, with nothing to do around them."""
+    return (
+        not (around.mutations or around.metadata or around.bases)
+        and around.grad_mode_after == around.grad_mode
+        and len(around.outputs) == len(around.differentiable)
+        and all(type(p) is FromSlot and p == FromSlot(k) for k, p in enumerate(around.outputs))
+    )
+
+
+def _assemble(src: Source, forms: Forms, gm: fx.GraphModule, joint: Joint, fw: Any, start: float) -> Compiled:
+    src.names.update(fw=fw, eager=_eager(gm))
+    for k, c in enumerate(joint.constants):
+        src.names[f"c{k}"] = c
+    result = Compiled(src.make("run", "<graphlift region>"), forms)
+    result.source = src.text()
+    result.timings["compile forward"] = time.perf_counter() - start
+    return result
+
+
+def _build_training(
+    gm: fx.GraphModule, joint: Joint, forms: Forms, fw: Compiler, bw: Compiler, partitioner: Partitioner
+) -> Compiled:
+    trace, around = joint.trace, joint.around
+    start = time.perf_counter()
+    free = {v for v, leaf in zip(trace.inputs, joint.leaves, strict=False) if leaf}
+    split = partitioner(trace, free)
+    handover = _Handover(joint, split)
+    inputs = _inputs_named(joint)
+    forward = emit(inputs, handover.forward, handover.forward_outputs, "forward")
+    forms.put("forward", forward)
+    forms.later("joint", lambda: _emit_joint(joint, inputs))
+    backward_inputs = handover.backward_inputs()
+    emitted: list[fx.GraphModule] = []
+
+    def backward_graph() -> fx.GraphModule:
+        if not emitted:
+            emitted.append(emit(backward_inputs, handover.backward, list(trace.grads), "backward"))
+        return emitted[0]
+
+    forms.later("backward", backward_graph)
+    partitioned = time.perf_counter()
+    compiled = fw(forward, _fakes(inputs))
+    layout = handover.layout
+    refusal = _refusal(joint)
+    again = Again(gm, layout, _correspondence(around), refusal)
+    apply, text = make_apply(compiled, lambda: bw(backward_graph(), _fakes(backward_inputs)), layout, again)
+    src = Source("def run(*i):")
+    extra = add_prologue(src, around)
+    if around.grad_mode and not extra and _straight(around):
+        src.add("return apply(*i)")
+    elif around.grad_mode:
+        src.add(f"o = apply(*i{extra})")
+    else:  # gradients are recorded inside although they are off outside
+        src.add("set_grad(True)")
+        src.add("try:")
+        src.add(f"    o = apply(*i{extra})")
+        src.add("finally:")
+        src.add("    set_grad(False)")
+    src.names["apply"] = apply
+    if "return apply" not in src.lines[-1]:
+        add_epilogue(src, around, "o")
+    result = _assemble(src, forms, gm, joint, compiled, partitioned)
+    result.source = text + "\n" + result.source
+    result.saved_bytes, result.recomputed = split.saved_bytes, split.recomputed
+    result.timings["partition"] = partitioned - start
+    return result
+
+
+def _emit_joint(joint: Joint, inputs: list[tuple[str, Value]]) -> fx.GraphModule:
+    trace = joint.trace
+    return emit(inputs + _named("tangent", trace.tangents), trace.ops, [*trace.outputs, *trace.grads], "joint")
+
+
+def _correspondence(around: Surroundings) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (p.slot, k) for k, p in enumerate(around.outputs) if type(p) is FromSlot and around.differentiable[p.slot]
+    )
+
+
+def _refusal(joint: Joint) -> str | None:
+    around = joint.around
+    plans = [p for p in around.outputs if type(p) is FromSlot]
+    direct = {p.slot for p in plans if not p.path and p.geometry is None}
+    if joint.uses_random:
+        return "it draws random numbers, which cannot be drawn again"
+    if around.autocast:
+        return "it ran under autocast"
+    if around.mutations or around.bases or around.metadata:
+        return "it changes its inputs in place"
+    if any(d and k not in direct for k, d in enumerate(around.differentiable)):
+        return "it returns views of its intermediate results"
+    return None
+
+
+class _Handover:
+    """What the forward gives the backward: inputs by reference, and further outputs."""
+
+    def __init__(self, joint: Joint, split: Split) -> None:
+        self.joint = joint
+        trace = joint.trace
+        self.forward: list[Op] = list(split.forward)
+        self.backward: list[Op] = list(split.backward)
+        self.forward_outputs: list[Value | None] = list(trace.outputs)
+        position = {v: k for k, v in enumerate(trace.inputs)}
+        slot_of: dict[Value, int] = {}
+        for k, v in enumerate(trace.outputs):
+            slot_of.setdefault(v, k)
+        root_slot = {memory_root(v): k for k, v in enumerate(trace.outputs)}
+        written = {m.input for m in joint.around.mutations} | {i for b in joint.around.bases for i in b.members}
+        count = len(joint.leaves)
+        self.saved_inputs: list[tuple[int, Value]] = []
+        self.saved_slots: list[tuple[int, Value]] = []
+        self.saved_constants: list[Value] = []
+        for v in split.saved:
+            k = position.get(v)
+            if k is not None and k < count and k not in written:
+                self.saved_inputs.append((k, v))
+            elif k is not None and k >= count + len(joint.around.bases):
+                self.saved_constants.append(v)
+            elif k is not None:
+                self._save(_cloned(self, v), v)
+            elif v in slot_of:
+                self.saved_slots.append((slot_of[v], v))
+            elif v in root_slot:
+                self._save_through_output(v, trace.outputs[root_slot[v]], root_slot[v])
+            else:
+                self._save(v, v)
+        self.layout = self._layout()
+
+    def _save(self, produced: Value, v: Value) -> None:
+        self.saved_slots.append((len(self.forward_outputs), v))
+        self.forward_outputs.append(produced)
+
+    def _save_through_output(self, v: Value, output: Value, slot: int) -> None:
+        """`v`'s memory is handed to the user as `output`: keep that tensor, so that changing it is noticed."""
+        if output.spec.numel() != v.spec.numel() or output.spec.dtype != v.spec.dtype or output.spec.conj != v.spec.conj:
+            self._save(_cloned(self, v), v)
+            return
+        stand_in = Value(output.spec)
+        op = Op(aten.as_strided.default, (stand_in, v.spec.shape, v.spec.stride, 0), {}, 1, None)
+        new = Value(v.spec, op)
+        op.outs.append(new)
+        env = {v: new}
+        rewritten = []
+        for b in self.backward:
+            copy = Op(b.func, substitute(b.args, env), substitute(b.kwargs, env), b.stage, b.source)
+            copy.outs = b.outs
+            rewritten.append(copy)
+        self.backward = [op, *rewritten]
+        grads = self.joint.trace.grads
+        self.joint.trace.grads = [env.get(g, g) if g is not None else None for g in grads]
+        self.saved_slots.append((slot, stand_in))
+
+    def _layout(self) -> Layout:
+        joint = self.joint
+        trace, around = joint.trace, joint.around
+        differentiable = around.differentiable
+        outputs = len(differentiable)
+        slots = [k for k, d in enumerate(differentiable) if d]
+        count = len(joint.leaves) + len(around.bases)
+        return Layout(
+            constants=tuple(joint.constants),
+            outputs=outputs,
+            non_differentiable=tuple(k for k, d in enumerate(differentiable) if not d),
+            saved_inputs=tuple(k for k, _ in self.saved_inputs),
+            saved_slots=tuple(k for k, _ in self.saved_slots),
+            tangents=tuple((k, t.spec) for k, t in zip(slots, trace.tangents, strict=True)),
+            leaves=(*joint.leaves, *(False for _ in around.bases)),
+            tensors=count,
+        )
+
+    def backward_inputs(self) -> list[tuple[str, Value]]:
+        trace = self.joint.trace
+        count = len(self.layout.leaves)
+        saved = [v for _, v in self.saved_inputs] + [v for _, v in self.saved_slots]
+        return _named("saved", saved) + _named("tangent", trace.tangents) + _named("constant", trace.inputs[count:])
+
+
+def _cloned(handover: _Handover, v: Value) -> Value:
+    op = Op(aten.clone.default, (v,), {}, 0, None)
+    copy = Value(v.spec, op)
+    op.outs.append(copy)
+    handover.forward.append(op)
+    return copy
+
+
+def interpret(gm: fx.GraphModule, example: list[FakeTensor]) -> Callable[[list], Sequence]:
+    """The compiler that runs the functional graph operator by operator (backend "aot_eager")."""
+    forward = gm.forward
+
+    def run(args: list) -> Sequence:
+        return forward(*args)
+
+    return run

@@ -1,0 +1,438 @@
+"""Tracing a torch-level graph, forward and backward, into one functional trace.
+
+In: a GraphModule and real example inputs. Out: a `Joint`: the trace, and the `Surroundings` that put effects back.
+Always: autograd itself, run on fakes above the recorder, decides every gradient; raises FallBack rather than guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ..fake import FakeTensor, Unsupported
+from ..fake.mode import fakes_in
+from ..fake.ops import aten
+from ..fake.spec import make_spec
+from . import passes
+from .ir import BACKWARD, FORWARD, Trace, Value, memory_root
+from .plan import (
+    FallBack,
+    FromInput,
+    FromSlot,
+    Literal,
+    MetadataMutation,
+    Mutation,
+    OutputPlan,
+    SameAs,
+    Surroundings,
+    SyntheticBase,
+)
+from .record import Decompositions, Recorder
+from .views import ViewStep, replay
+
+AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+for _key in ("AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastPrivateUse1"):
+    AUTOCAST_KEYS |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _key))
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(slots=True)
+class Joint:
+    trace: Trace
+    around: Surroundings
+    constants: list[Tensor]
+    leaves: list[bool]  # per input: a leaf that requires grad
+    requires_grad: list[bool]  # per input
+    has_backward: bool
+    uses_random: bool
+    storage_groups: list[tuple[int, ...]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Inputs:
+    """The region's inputs as the traced code sees them (`fakes`) and as gradients are taken of them (`leaves`)."""
+
+    real: list[Tensor]
+    fakes: list[FakeTensor] = field(default_factory=list)
+    leaves: list[FakeTensor] = field(default_factory=list)
+    first: dict[int, int] = field(default_factory=dict)  # id of fake -> input index
+    versions: list[int] = field(default_factory=list)
+    grad_fns: list[Any] = field(default_factory=list)
+    needs_grad: list[bool] = field(default_factory=list)
+    bases: list[tuple[tuple[int, ...], Value, FakeTensor]] = field(default_factory=list)
+
+
+def trace_joint(gm: fx.GraphModule, inputs: Sequence[Tensor], decompositions: Decompositions | None) -> Joint:
+    """Trace once; once more with aliased inputs merged if the first trace wrote to one of them."""
+    joint = _trace(gm, inputs, decompositions, merge=())
+    written = {m.input for m in joint.around.mutations}
+    merge = tuple(g for g in joint.storage_groups if written & set(g))
+    return _trace(gm, inputs, decompositions, merge) if merge else joint
+
+
+def _trace(
+    gm: fx.GraphModule, inputs: Sequence[Tensor], decompositions: Decompositions | None, merge: tuple[tuple[int, ...], ...]
+) -> Joint:
+    rec = Recorder(decompositions)
+    grad_mode, autocast = torch.is_grad_enabled(), _autocast_state()
+    around = Surroundings(grad_mode=grad_mode, autocast=any(enabled for enabled, _ in autocast))
+    given = _make_inputs(rec, list(inputs), merge)
+    rec.compress_masks = grad_mode
+    sources: list[tuple[int, fx.Node]] = []
+    try:
+        with rec:
+            outs = _interpret(gm, given, rec, sources)
+        around.grad_mode_after = torch.is_grad_enabled()
+        if _autocast_state() != autocast:
+            raise FallBack("the region changes autocast and leaves it changed")
+        traced = _Outputs(rec, given, around)
+        traced.classify(outs)
+        has_backward = any(around.differentiable)
+        if has_backward:
+            _differentiate(rec, given, traced, sources)
+    except Unsupported as e:
+        raise FallBack(str(e)) from None
+    finally:
+        torch._C._set_grad_enabled(grad_mode)
+        if around.autocast:
+            torch.clear_autocast_cache()
+        _restore_autocast(autocast)
+    joint = _finish(rec, given, around, has_backward)
+    rec.release()
+    return joint
+
+
+def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: bool) -> Joint:
+    trace = rec.trace
+    trace.inputs.extend(v for _, v in rec.constants)
+    passes.share_expressions(trace)
+    rec.stage, rec.source = FORWARD, None
+    passes.own_outputs(trace, lambda v: _clone(rec, v))
+    trace.outputs.extend(passes.unused_random(trace))
+    trace.ops = passes.drop_dead(trace.ops, [*trace.outputs, *(g for g in trace.grads if g is not None)])
+    _find_offsets(trace, given, around)
+    return Joint(
+        trace=trace,
+        around=around,
+        constants=[t for t, _ in rec.constants],
+        leaves=[t.requires_grad and t.is_leaf for t in given.real],
+        requires_grad=[t.requires_grad for t in given.real],
+        has_backward=has_backward,
+        uses_random=any(op.random for op in trace.ops),
+        storage_groups=_storage_groups(given.real),
+    )
+
+
+def _clone(rec: Recorder, value: Value) -> Value:
+    copy = rec.call(aten.clone.default, value)
+    return rec.conform(copy, value.spec)
+
+
+def _storage_groups(real: list[Tensor]) -> list[tuple[int, ...]]:
+    """Inputs that are different tensors on the same storage."""
+    by_storage: dict[int, list[int]] = {}
+    for i, t in enumerate(real):
+        if t.numel():
+            by_storage.setdefault(t.untyped_storage()._cdata, []).append(i)
+    return [tuple(g) for g in by_storage.values() if len({id(real[i]) for i in g}) > 1]
+
+
+def _find_offsets(trace: Trace, given: _Inputs, around: Surroundings) -> None:
+    """as_strided counts from the start of the storage, so graphs with it hold for one storage offset only."""
+    position = {v: i for i, v in enumerate(trace.inputs[: len(given.real)])}
+    for op in trace.ops:
+        if op.func in (aten.as_strided.default, aten.as_strided_scatter.default):
+            i = position.get(memory_root(op.args[0]))
+            if i is not None:
+                around.offsets[i] = given.real[i].storage_offset()
+
+
+# -- inputs ------------------------------------------------------------------------------------------------
+
+
+def _make_inputs(rec: Recorder, real: list[Tensor], merge: tuple[tuple[int, ...], ...]) -> _Inputs:
+    given = _Inputs(real)
+    by_id: dict[int, int] = {}
+    merged = {i: group for group in merge for i in group}
+    base_of: dict[tuple[int, ...], FakeTensor] = {}
+    for group in merge:
+        if any(real[i].requires_grad for i in group) and torch.is_grad_enabled():
+            raise FallBack("inputs that share memory are written, and autograd follows one of them")
+        if len({real[i].dtype for i in group}) > 1:
+            raise FallBack("inputs that share memory as different dtypes are written")
+    for i, t in enumerate(real):
+        same = by_id.setdefault(id(t), i)
+        if same != i:  # the same tensor again: the same fake, so its gradient is counted once
+            rec.trace.inputs.append(Value(given.fakes[same].spec))
+            given.fakes.append(given.fakes[same])
+            given.leaves.append(given.leaves[same])
+        else:
+            leaf = rec.add_input(t, rec.trace.inputs)
+            if i in merged:
+                leaf = _member(rec, given, base_of, merged[i], t)
+            if t.requires_grad and not t.is_leaf:
+                leaf.requires_grad_()
+                fake = rec.non_leaf(leaf)
+            else:
+                fake = leaf
+            given.fakes.append(fake)
+            given.leaves.append(leaf)
+            given.first[id(fake)] = i
+        fake = given.fakes[i]
+        given.needs_grad.append(t.requires_grad)
+        given.grad_fns.append(fake.grad_fn)
+        given.versions.append(0 if torch.is_inference_mode_enabled() else fake._version)
+    rec.trace.inputs.extend(value for _, value, _ in given.bases)
+    return given
+
+
+def _member(rec: Recorder, given: _Inputs, base_of: dict, group: tuple[int, ...], t: Tensor) -> FakeTensor:
+    """An input that is a view of the flat tensor over its storage."""
+    base = base_of.get(group)
+    if base is None:
+        numel = t.untyped_storage().nbytes() // t.dtype.itemsize
+        value = Value(make_spec((numel,), (1,), 0, t.dtype, t.device))
+        base = base_of[group] = rec.adopt(value)
+        given.bases.append((group, value, base))
+    size, stride, offset = tuple(t.shape), tuple(t.stride()), t.storage_offset()
+    spec = make_spec(size, stride, offset, t.dtype, t.device)
+    step = ViewStep(aten.as_strided.default, (size, stride, offset), {}, base.spec, spec, True)
+    fake = rec.alias(base, step, replay(rec, step, base.value))
+    if t.requires_grad and t.is_leaf:
+        fake.requires_grad_()
+    return fake
+
+
+# -- running the graph -------------------------------------------------------------------------------------
+
+
+def _interpret(gm: fx.GraphModule, given: _Inputs, rec: Recorder, sources: list[tuple[int, fx.Node]]) -> tuple:
+    env: dict[fx.Node, Any] = {}
+    fakes = iter(given.fakes)
+
+    def load(a: Any) -> Any:
+        if isinstance(a, fx.Node):
+            return env[a]
+        if isinstance(a, tuple):
+            return tuple([load(v) for v in a]) if not hasattr(a, "_fields") else type(a)(*[load(v) for v in a])
+        if isinstance(a, list):
+            return [load(v) for v in a]
+        if isinstance(a, dict):
+            return {k: load(v) for k, v in a.items()}
+        if isinstance(a, slice):
+            return slice(load(a.start), load(a.stop), load(a.step))
+        return a
+
+    sequence = torch._C._autograd._get_sequence_nr
+    for node in gm.graph.nodes:
+        op = node.op
+        if op == "placeholder":
+            env[node] = next(fakes)
+            continue
+        rec.source = node
+        if op == "output":
+            result = load(node.args[0])
+            return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if op == "get_attr":
+            env[node] = _attribute(gm, node.target, rec)
+            continue
+        args, kwargs = load(node.args), load(node.kwargs)
+        if op == "call_function":
+            env[node] = node.target(*args, **kwargs)
+        elif op == "call_method":
+            if node.target == "requires_grad_":
+                _check_requires_grad(args, kwargs)
+            env[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+        else:
+            raise FallBack(f"a call of submodule {node.target} in the graph")
+        sources.append((sequence(), node))
+    raise FallBack("the graph has no output")
+
+
+def _check_requires_grad(args: tuple, kwargs: dict) -> None:
+    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    if args[0].requires_grad != wanted:
+        raise FallBack("requires_grad_() makes a leaf inside the region")
+
+
+def _attribute(gm: fx.GraphModule, target: str, rec: Recorder) -> Any:
+    value: Any = gm
+    for part in target.split("."):
+        value = getattr(value, part)
+    return rec.convert_constant(value) if isinstance(value, Tensor) else value
+
+
+# -- outputs and effects -----------------------------------------------------------------------------------
+
+
+class _Outputs:
+    """Sorts what the region gives back: graph outputs (slots), views to rebuild, inputs, written inputs."""
+
+    def __init__(self, rec: Recorder, given: _Inputs, around: Surroundings) -> None:
+        self.rec = rec
+        self.given = given
+        self.around = around
+        self.slots: list[FakeTensor] = []
+        self._slot_of: dict[int, int] = {}
+        self._home_input: dict[int, int] = {}
+        for i, leaf in enumerate(given.leaves):
+            self._home_input.setdefault(id(leaf.home), i)
+
+    def classify(self, outs: tuple) -> None:
+        self._mutations()
+        seen: dict[int, int] = {}
+        for k, out in enumerate(outs):
+            if isinstance(out, Tensor) and type(out) is not FakeTensor:
+                raise FallBack("an output is a tensor made outside the graph")
+            if type(out) is not FakeTensor:
+                if fakes_in((out,), []):
+                    raise FallBack("an output is a container of tensors")
+                plan: OutputPlan = Literal(out)
+            elif id(out) in seen:
+                plan = SameAs(seen[id(out)])
+            else:
+                seen[id(out)] = k
+                plan = self._plan(out)
+            self.around.outputs.append(plan)
+
+    def _plan(self, out: FakeTensor) -> OutputPlan:
+        i = self.given.first.get(id(out))
+        if i is not None:
+            return FromInput(i)
+        path = tuple(s for s in out.path)
+        if out.requires_grad and out.is_leaf:
+            raise FallBack("an output is a new leaf that requires grad")
+        if out.requires_grad and any(s.func is aten.detach.default or not s.grad_mode for s in path):
+            raise FallBack("a detached alias has a gradient history of its own")
+        i = self._home_input.get(id(out.home))
+        if i is not None:
+            return self._view_of_input(out, i, path)
+        constant = any(v is out.home.first for _, v in self.rec.constants)
+        if constant:
+            raise FallBack("an output aliases a constant of the graph")
+        return self._view_of_slot(out, path)
+
+    def _view_of_input(self, out: FakeTensor, i: int, path: tuple) -> OutputPlan:
+        if self.given.fakes[i].path and not self.given.bases:
+            raise FallBack("a view of an input whose metadata changed in place")
+        if any(s.in_place for s in path):
+            raise FallBack("an alias of an input changed its metadata in place")
+        if any(out.home is base.home for _, _, base in self.given.bases):
+            return self._view_of_member(out, path)
+        if out.requires_grad and not self.given.fakes[i].requires_grad:
+            raise FallBack("an alias of an input has a gradient history of its own")
+        return FromInput(i, path)
+
+    def _view_of_member(self, out: FakeTensor, path: tuple) -> OutputPlan:
+        for i, fake in enumerate(self.given.fakes):
+            if fake.home is out.home and path[: len(fake.path)] == fake.path:
+                return FromInput(i, path[len(fake.path) :])
+        raise FallBack("an output aliases several inputs that share memory")
+
+    def _view_of_slot(self, out: FakeTensor, path: tuple) -> OutputPlan:
+        root = out.home.root
+        if root is None:
+            raise FallBack("an output has no owner")
+        if out is root or all(s.in_place for s in path) and not root.path:
+            if out is not root:
+                raise FallBack("a tensor took over the storage of another")
+            return FromSlot(self._slot(out))
+        if out.requires_grad and not root.requires_grad:
+            raise FallBack("a view has a gradient history of its own")
+        slot = self._slot(root)
+        if root.path or any(s.in_place for s in path):
+            return FromSlot(slot, path, (out.spec, out.spec.offset - root.spec.offset))
+        return FromSlot(slot, path)
+
+    def _slot(self, fake: FakeTensor) -> int:
+        slot = self._slot_of.get(id(fake))
+        if slot is None:
+            slot = self._slot_of[id(fake)] = len(self.slots)
+            self.slots.append(fake)
+            self.rec.trace.outputs.append(self.rec.read(fake))
+            self.around.differentiable.append(fake.requires_grad)
+        return slot
+
+    def _mutations(self) -> None:
+        rec, given = self.rec, self.given
+        with_base = {i for group, _, _ in given.bases for i in group}
+        for i, fake in enumerate(given.fakes):
+            if given.leaves[i].home is not fake.home:
+                raise FallBack("an input took the storage of another tensor")
+            if given.first.get(id(fake)) != i:
+                continue
+            home = fake.home
+            in_place = tuple(s for s in fake.path if s.in_place)
+            became_differentiable = fake.grad_fn is not given.grad_fns[i]
+            if fake.requires_grad != given.needs_grad[i] and not became_differentiable:
+                raise FallBack("an input's requires_grad flag changes inside the region")
+            if in_place:
+                if became_differentiable or i in with_base:
+                    raise FallBack("an input's metadata change in place under autograd")
+                self.around.metadata.append(MetadataMutation(i, in_place))
+            if home.version == 0 or home.base is home.first or i in with_base:
+                continue
+            hidden = not torch.is_inference_mode_enabled() and fake._version == given.versions[i]
+            self._slot_of[-1 - i] = slot = len(self.slots)
+            self.slots.append(fake)
+            rec.trace.outputs.append(home.base)
+            self.around.differentiable.append(became_differentiable and fake.requires_grad)
+            self.around.mutations.append(Mutation(i, slot, became_differentiable, hidden))
+        for group, value, base in given.bases:
+            slot = None
+            written = tuple(i for i in group if given.fakes[i]._version != given.versions[i])
+            if base.home.base is not value:
+                slot = len(self.slots)
+                self.slots.append(base)
+                rec.trace.outputs.append(base.home.base)
+                self.around.differentiable.append(False)
+            self.around.bases.append(SyntheticBase(group, base.spec.dtype, base.spec.shape[0], slot, written))
+
+
+# -- backward ----------------------------------------------------------------------------------------------
+
+
+def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs, sources: list[tuple[int, fx.Node]]) -> None:
+    roots = [f for f, d in zip(traced.slots, traced.around.differentiable, strict=True) if d]
+    tangents = []
+    for f in roots:
+        value = Value(_dense(f.spec))
+        rec.trace.tangents.append(value)
+        tangents.append(rec.adopt(value))
+    wanted = [i for i, leaf in enumerate(given.leaves) if leaf.requires_grad and given.first.get(id(given.fakes[i])) == i]
+    rec.stage, rec.source = BACKWARD, None
+    rec.forward_sources = sources
+    try:
+        with rec, torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS):
+            grads = torch.autograd.grad(roots, [given.leaves[i] for i in wanted], tangents, allow_unused=True)
+    except (RuntimeError, NotImplementedError) as e:
+        raise FallBack(f"the backward cannot be traced: {e}") from e
+    found = dict(zip(wanted, grads, strict=True))
+    rec.trace.grads = [rec.read(g) if (g := found.get(i)) is not None else None for i in range(len(given.real))]
+
+
+def _dense(spec: Any) -> Any:
+    """The layout gradients of such an output arrive in."""
+    if passes.is_dense(spec.shape, spec.stride):
+        return make_spec(spec.shape, spec.stride, 0, spec.dtype, spec.device)
+    stride, n = [], 1
+    for size in reversed(spec.shape):
+        stride.append(n)
+        n *= max(size, 1)
+    return make_spec(spec.shape, tuple(reversed(stride)), 0, spec.dtype, spec.device)
+
+
+def _autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
+    return tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES)
+
+
+def _restore_autocast(state: tuple[tuple[bool, torch.dtype], ...]) -> None:
+    for device, (enabled, dtype) in zip(_AUTOCAST_DEVICES, state, strict=True):
+        if torch.is_autocast_enabled(device) != enabled:
+            torch.set_autocast_enabled(device, enabled)
+        if torch.get_autocast_dtype(device) != dtype:
+            torch.set_autocast_dtype(device, dtype)

@@ -1,0 +1,99 @@
+"""What surrounds the functional graph at run time: how outputs, mutations and modes are put back.
+
+In: the fakes that came out of tracing. Out: frozen descriptions the runtime turns into code.
+Always: index `slot` counts the forward graph's outputs, `input` the region's inputs (constants excluded).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..fake import Spec
+from .views import Path
+
+
+class FallBack(Exception):
+    """The region has effects this stage cannot reproduce exactly; it runs in eager, and this says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """An output that is no tensor."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FromInput:
+    """An input itself (empty path), or a view of it rebuilt outside."""
+
+    input: int
+    path: Path = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FromSlot:
+    """An output of the graph itself (empty path), or a view of it rebuilt outside.
+
+    `geometry` replaces the path where the owner's own metadata were changed in place: (spec, elements past the owner's
+    offset).
+    """
+
+    slot: int
+    path: Path = ()
+    geometry: tuple[Spec, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SameAs:
+    """The same tensor object as an earlier output."""
+
+    output: int
+
+
+OutputPlan = Literal | FromInput | FromSlot | SameAs
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """Input `input` takes the value of graph output `slot`; how autograd and the version counter see it."""
+
+    input: int
+    slot: int
+    differentiable: bool
+    hidden: bool  # done through `.data` or in a way that leaves the version counter alone
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataMutation:
+    """Steps such as `t_` that change the input's own metadata."""
+
+    input: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticBase:
+    """Inputs that share storage, some written: the graph works on one flat tensor over the storage."""
+
+    members: tuple[int, ...]
+    dtype: Any
+    numel: int
+    slot: int | None = None
+    written: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Everything the wrapper does around the compiled graph."""
+
+    outputs: list[OutputPlan] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    metadata: list[MetadataMutation] = field(default_factory=list)
+    bases: list[SyntheticBase] = field(default_factory=list)
+    differentiable: list[bool] = field(default_factory=list)  # per slot
+    grad_mode: bool = True
+    grad_mode_after: bool = True
+    autocast: bool = False
+    offsets: dict[int, int] = field(default_factory=dict)  # inputs whose storage offset the graph depends on

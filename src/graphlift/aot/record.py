@@ -1,0 +1,540 @@
+"""The recorder: a fake mode that writes down the functional form of everything it computes.
+
+In: torch operators on fakes, below autograd. Out: a Trace without mutation, and for each storage its final value.
+Always: every fake's value is its path replayed on its storage's base value; a write makes a new base value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..fake import DataDependent, FakeMode, FakeStorage, FakeTensor, Spec, Unsupported
+from ..fake import mode as rules
+from ..fake.mode import metadata_key
+from ..fake.ops import Kind, OpInfo, aten, op_info
+from ..fake.spec import make_spec, spec_of
+from ..fake.tensor import new_fake, set_metadata
+from . import mutating
+from .ir import FORWARD, Op, Trace, Value
+from .views import Path, ViewStep, replay, same_layout, scatter, shifted, single_views
+
+Decompositions = dict[Any, Callable[..., Any]]
+_BELOW_AUTOGRAD = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
+_BELOW_AUTOGRAD |= torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+
+
+class Home(FakeStorage):
+    """A storage while recording: its current value, counted in versions, and the tensor that owns it."""
+
+    __slots__ = ("base", "version", "root", "first")
+
+    def __init__(self, nbytes: int, base: Value) -> None:
+        super().__init__(nbytes)
+        self.base = base
+        self.first = base
+        self.version = 0
+        self.root: FakeTensor | None = None
+
+
+class Recorder(FakeMode):
+    """Records into `trace`; `decompositions` replaces operators by others, recursively, below autograd."""
+
+    def __init__(self, decompositions: Decompositions | None = None) -> None:
+        super().__init__()
+        self.trace = Trace()
+        self.stage = FORWARD
+        self.source: Any = None
+        self.constants: list[tuple[Tensor, Value]] = []
+        self.homes: list[Home] = []
+        self.compress_masks = False
+        self._decompositions = decompositions or {}
+
+    # -- values --------------------------------------------------------------------------------------------
+
+    def record(self, func: Any, args: tuple, kwargs: dict, recipe: Any) -> Any:
+        """Append an operator; gives its Value, or a tuple or list of them as `recipe` is shaped."""
+        op = Op(func, args, kwargs, self.stage, self.source)
+        self.trace.ops.append(op)
+        if type(recipe) is Spec:
+            value = Value(recipe, op)
+            op.outs.append(value)
+            return value
+        return self._record_many(op, recipe, ())
+
+    def _record_many(self, op: Op, recipe: Any, index: tuple[int, ...]) -> Any:
+        if type(recipe) is Spec:
+            value = Value(recipe, op, index)
+            op.outs.append(value)
+            return value
+        if type(recipe) in (tuple, list):
+            return type(recipe)([self._record_many(op, r, (*index, i)) for i, r in enumerate(recipe)])
+        return recipe
+
+    def adopt(self, value: Any) -> Any:
+        """Fresh fakes that own the given values."""
+        if type(value) is Value:
+            home = Home(value.spec.nbytes, value)
+            fake = new_fake(self, value.spec, home)
+            fake.path, fake.value, fake.seen = (), value, 0
+            home.root = fake
+            self.homes.append(home)
+            return fake
+        if type(value) in (tuple, list):
+            return type(value)([self.adopt(v) for v in value])
+        return value.value
+
+    def alias(self, of: FakeTensor, step: ViewStep, value: Value) -> FakeTensor:
+        fake = new_fake(self, step.spec, of.home)
+        fake.path, fake.value, fake.seen = (*of.path, step), value, of.home.version
+        return fake
+
+    def read(self, fake: FakeTensor) -> Value:
+        """The fake's current value, its views replayed if its storage was written since."""
+        home = fake.home
+        if fake.seen != home.version:
+            value = home.base
+            for step in fake.path:
+                value = replay(self, step, value)
+            fake.value, fake.seen = value, home.version
+        return fake.value
+
+    def write(self, fake: FakeTensor, value: Value) -> None:
+        """Make `value` the fake's value, and with it its storage's."""
+        value = self.conform(value, fake.spec)
+        home = fake.home
+        home.base = scatter(self, home.base, fake.path, value) if fake.path else value
+        home.version += 1
+        home.constant = None
+        fake.value, fake.seen = value, home.version
+
+    def lower(self, args: Any) -> tuple:
+        """Fakes in nested arguments, as values."""
+        return tuple([self._lower(a) for a in args])
+
+    def _lower(self, a: Any) -> Any:
+        cls = type(a)
+        if cls is FakeTensor:
+            return a.value if a.seen == a.home.version else self.read(a)
+        if cls is list or cls is tuple:
+            return cls([self._lower(v) for v in a])
+        return a
+
+    def call(self, func: Any, *args: Any, **kwargs: Any) -> Value:
+        """Record a functional operator on Values, with its decomposition if it has one."""
+        fakes = [self.adopt(a) if type(a) is Value else a for a in args]
+        return self.read(self.dispatch(func, tuple(fakes), kwargs))
+
+    def conform(self, value: Value, spec: Spec) -> Value:
+        """`value` with the dtype, shape and strides of `spec`, as writing into such a tensor leaves it."""
+        if same_layout(value.spec, spec):
+            return value
+        if value.spec.shape != spec.shape:
+            value = self.call(aten.expand.default, value, list(spec.shape))
+        if value.spec.dtype != spec.dtype or value.spec.device != spec.device:
+            value = self.call(aten._to_copy.default, value, dtype=spec.dtype, device=spec.device)
+        if value.spec.conj and not spec.conj:
+            value = self.call(aten.clone.default, value)
+        if same_layout(value.spec, spec):
+            return value
+        if _is_contiguous(spec) and not spec.conj and not spec.neg:
+            return self.call(aten.clone.default, value, memory_format=torch.contiguous_format)
+        empty = self.call(
+            aten.empty_strided.default, list(spec.shape), list(spec.stride), dtype=spec.dtype, device=spec.device
+        )
+        return self.call(aten.copy.default, empty, value)
+
+    # -- inputs --------------------------------------------------------------------------------------------
+
+    def add_input(self, t: Tensor, into: list[Value]) -> FakeTensor:
+        """A placeholder with this real tensor's metadata, on a storage of its own."""
+        spec = spec_of(t, t.device)
+        value = Value(spec)
+        into.append(value)
+        return self._placeholder(t, value)
+
+    def _placeholder(self, t: Tensor, value: Value) -> FakeTensor:
+        home = Home(max(value.spec.nbytes, t.untyped_storage().nbytes()), value)
+        self.homes.append(home)
+        leaf = new_fake(self, value.spec, home, t.requires_grad and t.is_leaf)
+        leaf.path, leaf.value, leaf.seen = (), value, 0
+        home.root = leaf
+        if isinstance(t, torch.nn.Parameter):
+            leaf._is_param = True
+        return leaf
+
+    def non_leaf(self, leaf: FakeTensor) -> FakeTensor:
+        fake = super().non_leaf(leaf)
+        fake.path, fake.value, fake.seen = leaf.path, leaf.value, leaf.seen
+        fake.home.root = fake
+        return fake
+
+    def convert_constant(self, t: Tensor) -> FakeTensor:
+        known = self._fakes.get(id(t))
+        if known is not None and known[0]() is t:
+            return known[1]
+        if t.requires_grad:
+            raise Unsupported("constant", "a real tensor that requires grad appeared inside the graph")
+        value = Value(spec_of(t, t.device))
+        self.constants.append((t, value))
+        fake = self._placeholder(t, value)
+        self._fakes[id(t)] = (rules.weakref.ref(t), fake)
+        return fake
+
+    def lift(self, t: Tensor) -> FakeTensor:
+        if type(t) is FakeTensor:
+            return t
+        if t.numel() == 1 and t.device == rules.CPU and not t.is_complex() and not t.is_conj():
+            fill = t.item()
+            spec = make_spec(tuple(t.shape), tuple(t.stride()), 0, t.dtype, t.device)
+            kwargs = {"dtype": t.dtype, "device": t.device}
+            fake = self.adopt(self.record(aten.full.default, (list(t.shape), fill), kwargs, spec))
+            fake.home.constant = t
+            return fake
+        fake = self.convert_constant(t)
+        return self.adopt(self.read(fake))
+
+    # -- dispatch ------------------------------------------------------------------------------------------
+
+    def dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        special = _SPECIAL.get(func)
+        if special is not None:
+            result = special(self, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        info = op_info(func)
+        try:
+            key = metadata_key(func, args, kwargs)
+        except rules._NotHashable:
+            args, kwargs = self.convert(args), self.convert(kwargs)
+            try:
+                key = metadata_key(func, args, kwargs)
+            except rules._NotHashable:
+                key = None
+        return _RULES[info.kind](self, info, key, args, kwargs)
+
+    def decompose(self, rule: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Run a decomposition under this recorder, below autograd."""
+        torch._C._push_on_torch_dispatch_stack(self)
+        try:
+            with torch._C._ExcludeDispatchKeyGuard(_BELOW_AUTOGRAD):
+                return rule(*args, **kwargs)
+        finally:
+            torch._C._pop_torch_dispatch_stack(None)
+
+    def settle(self, result: Any, recipe: Any) -> Any:
+        """A decomposition's result as fresh fakes with exactly the metadata the operator itself gives."""
+        if type(recipe) is Spec:
+            if type(result) is not FakeTensor:
+                raise Unsupported("decomposition", f"gave {type(result).__name__} where a tensor is due")
+            return self.adopt(self.conform(self.read(result), recipe))
+        if type(recipe) in (tuple, list):
+            return type(recipe)([self.settle(a, b) for a, b in zip(result, recipe, strict=True)])
+        return recipe.value
+
+    def release(self) -> None:
+        """Drop the fakes, which refer to their storages and back."""
+        for home in self.homes:
+            home.root = None
+        self.homes.clear()
+        self._fakes.clear()
+        self._homes.clear()
+
+
+def _is_contiguous(spec: Spec) -> bool:
+    expected = 1
+    for n, s in zip(reversed(spec.shape), reversed(spec.stride)):
+        if s != expected:
+            return False
+        expected *= max(n, 1)
+    return True
+
+
+# -- rules by kind -----------------------------------------------------------------------------------------
+
+
+def _pure(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    recipe = rules.pure_recipe(info, key, args, kwargs)
+    if type(recipe) is rules._Literal:
+        return recipe.value
+    rule = rec._decompositions.get(info.func)
+    if rule is not None:
+        result = rec.decompose(rule, args, kwargs)
+        if result is not NotImplemented:
+            return rec.settle(result, recipe)
+    if kwargs:
+        kwargs = {k: rec._lower(v) for k, v in kwargs.items()}
+    value = rec.record(info.func, rec.lower(args), kwargs, recipe)
+    if info.random and rec.compress_masks and info.func in _BERNOULLI and value.spec.dtype.is_floating_point:
+        value = _compressed(rec, value)
+    return rec.adopt(value)
+
+
+_BERNOULLI = frozenset((aten.bernoulli.p, aten.bernoulli.default, aten.bernoulli.Tensor))
+
+
+def _compressed(rec: Recorder, mask: Value) -> Value:
+    """A mask of zeros and ones by way of bool, so that the backward can keep a byte (not four) per element."""
+    small = rec.call(aten._to_copy.default, mask, dtype=torch.bool)
+    return rec.call(aten._to_copy.default, small, dtype=mask.spec.dtype)
+
+
+def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    source = args[0]
+    recipe = rules.view_recipe(info, key, args, kwargs)
+    grad_mode = torch.is_grad_enabled()
+    if type(recipe) is Spec:
+        rest = args[1:]
+        if info.func is aten.as_strided.default:
+            rest, kwargs = (recipe.shape, recipe.stride, recipe.offset), {}
+        step = ViewStep(info.func, rest, kwargs, source.spec, recipe, grad_mode)
+        return rec.alias(source, step, replay(rec, step, rec.read(source)))
+    views = single_views(info.func, args, kwargs, recipe)
+    outs = []
+    for i, (spec, (func, rest)) in enumerate(zip(recipe, views, strict=True)):
+        step = ViewStep(func, rest, {}, source.spec, spec, grad_mode, many=(info.func, args[1:], i))
+        outs.append(rec.alias(source, step, replay(rec, step, rec.read(source))))
+    return outs
+
+
+def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    rules._inplace(rec, info, key, args, kwargs)  # eager's errors
+    form = mutating.functional_form(info.func)
+    if form is None:
+        return _writes_generic(rec, info, args, kwargs)
+    result = rec.dispatch(form, args, kwargs)
+    if type(result) is tuple:  # the functional form may also give what the in-place one only writes elsewhere
+        result = result[0]
+    rec.write(args[0], rec.read(result))
+    return args[0]
+
+
+def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    if info.silent is not None:
+        return _batch_norm(rec, info, key, args, kwargs)
+    form = mutating.functional_form(info.func)
+    if form is None or (len(info.writes) != 1 and info.func.namespace != "aten"):
+        return _writes_generic(rec, info, args, kwargs)
+    targets = rules.written(info, args, kwargs)
+    keep = {name for _, name in info.writes}
+    out_only = all(a.is_out for a in info.func._schema.arguments if a.name in keep)
+    if out_only:
+        plain_kwargs = {k: v for k, v in kwargs.items() if k not in keep}
+        result = rec.dispatch(form, args, plain_kwargs)
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        for target, value in zip(targets.values(), results, strict=True):
+            _write_out(rec, target, value)
+        outs = [targets[r] for r in info.returns]
+        return outs[0] if len(outs) == 1 else tuple(outs)
+    rules._writes(rec, info, key, args, kwargs)
+    result = rec.dispatch(form, args, kwargs)
+    return _assign_results(rec, info, form, targets, result)
+
+
+def _write_out(rec: Recorder, target: FakeTensor, value: FakeTensor) -> None:
+    """`out=`: write, giving the target the result's shape if it has another (eager resizes)."""
+    if target.spec.shape != value.spec.shape:
+        if target.path or target.spec.numel() != 0 or not target.home.root is target:
+            raise Unsupported("out=", "the output tensor has the wrong shape")
+        spec = make_spec(value.spec.shape, value.spec.stride, 0, target.spec.dtype, target.spec.device)
+        target.home.nbytes = max(target.home.nbytes, spec.nbytes)
+        set_metadata(target, spec, target.home)
+        target.path = ()
+    if target.spec.dtype != value.spec.dtype and not torch.can_cast(value.spec.dtype, target.spec.dtype):
+        raise RuntimeError(
+            f"result type {_name(value.spec.dtype)} can't be cast to the desired output type {_name(target.spec.dtype)}"
+        )
+    rec.write(target, rec.read(value))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _assign_results(rec: Recorder, info: OpInfo, form: Any, targets: dict, result: Any) -> Any:
+    """Functional results: first those the writing operator returns fresh, then the new value of each target."""
+    results = list(result) if isinstance(result, tuple) else [result]
+    fresh_count = sum(r is None for r in info.returns)
+    fresh, new = results[:fresh_count], results[fresh_count:]
+    if len(new) != len(targets) and len(targets) == 1:
+        new = [list(results)] if isinstance(next(iter(targets.values())), (list, tuple)) else results[-1:]
+    for target, value in zip(targets.values(), new, strict=True):
+        if isinstance(target, (list, tuple)):
+            for t, v in zip(target, value, strict=True):
+                rec.write(t, rec.read(v))
+        elif target is not None:
+            rec.write(target, rec.read(value))
+    rest = iter(fresh)
+    outs = [targets[r] if r is not None else next(rest) for r in info.returns]
+    return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
+
+
+def _batch_norm(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    positions, flag = info.silent
+    stats = [args[p] for p in positions]
+    if not args[flag] or any(s is None for s in stats):
+        return _pure(rec, info, key, args, kwargs)
+    if info.func is not aten.native_batch_norm.default:
+        return _writes_generic(rec, info, args, kwargs, positions)
+    out, mean, invstd, *new = rec.dispatch(aten._native_batch_norm_legit_functional.default, args, kwargs)
+    for target, value in zip(stats, new, strict=True):
+        rec.write(target, rec.read(value))
+    return out, mean, invstd
+
+
+def _writes_generic(
+    rec: Recorder, info: OpInfo, args: tuple, kwargs: dict, silent: tuple[int, ...] = ()
+) -> Any:
+    """Any writing operator: call it on copies of the storages it writes, aliases among the arguments kept."""
+    if info.random:
+        raise Unsupported(info.name, "draws random numbers and has no functional form")
+    targets = list(rules.written(info, args, kwargs).values()) + [args[p] for p in silent]
+    homes = {id(f.home): f.home for f in rules.fakes_in(targets, [])}
+    order = list(homes)
+    aliases: list[list] = []
+
+    def template(a: Any) -> Any:
+        if type(a) is FakeTensor and id(a.home) in homes:
+            base = a.home.base.spec
+            if a.spec.dtype != base.dtype:
+                raise Unsupported(info.name, "writes through a view of another dtype")
+            offset = a.spec.offset - a.home.first.spec.offset + base.offset
+            aliases.append([order.index(id(a.home)), list(a.spec.shape), list(a.spec.stride), offset])
+            return ("alias", len(aliases) - 1)
+        if type(a) in (list, tuple):
+            return [template(v) for v in a]
+        return rec._lower(a)
+
+    t_args, t_kwargs = [template(a) for a in args], {k: template(v) for k, v in kwargs.items()}
+    device = rules.result_device(info, args, kwargs)
+    result, _ = rules.call_on_meta(info, args, kwargs)
+    results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)
+    fresh = [rules.recipe_of(v, device) for r, v in zip(info.returns, results, strict=False) if r is None]
+    new_specs = [_at_zero(homes[h].base.spec) for h in order]
+    bases = [homes[h].base for h in order]
+    values = rec.record(
+        mutating.functionalized_call, (info.func, bases, aliases, t_args, t_kwargs), {}, (*fresh, *new_specs)
+    )
+    for h, value in zip(order, values[len(fresh) :], strict=True):
+        homes[h].base = value
+        homes[h].version += 1
+    made = iter([rec.adopt(v) for v in values[: len(fresh)]])
+    by_place = rules.written(info, args, kwargs)
+    outs = [by_place[r] if r is not None else next(made) for r in info.returns]
+    return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
+
+
+def _at_zero(spec: Spec) -> Spec:
+    return shifted(spec, -spec.offset)
+
+
+def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    target = args[0]
+    if info.func is aten.detach_.default:
+        return target
+    before = target.spec
+    if info.func is aten.set_.source_Tensor:
+        source = args[1]
+        spec, home = rules.metadata_after(info, args, kwargs)
+        set_metadata(target, spec, home)
+        target.path, target.value, target.seen = source.path, source.value, source.seen
+        return target
+    spec, home = rules.metadata_after(info, args, kwargs)
+    form = _AS_VIEW.get(info.func)
+    if form is None or info.func is aten.as_strided_.default:
+        if spec.numel() > before.numel():
+            if before.numel() != 0 or target.path:
+                raise Unsupported(info.name, "grows the storage of a tensor")
+            fresh = rec.call(
+                aten.empty_strided.default, list(spec.shape), list(spec.stride), dtype=spec.dtype, device=spec.device
+            )
+            set_metadata(target, spec, home)
+            home.base = fresh
+            home.version += 1
+            return target
+        form, rest, kwargs = aten.as_strided.default, (spec.shape, spec.stride, spec.offset), {}
+    else:
+        rest = args[1:]
+    step = ViewStep(form, rest, kwargs, before, spec, torch.is_grad_enabled(), in_place=True)
+    value = replay(rec, step, rec.read(target))
+    set_metadata(target, spec, home)
+    target.path, target.value, target.seen = (*target.path, step), value, home.version
+    return target
+
+
+_AS_VIEW = {
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.as_strided_.default: aten.as_strided.default,
+}
+
+
+def _composite(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    rule = rec._decompositions.get(info.func, info.func.decompose)
+    return rec.decompose(rule, args, kwargs)
+
+
+def _values(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    raise DataDependent(info.name)
+
+
+_RULES: dict[Kind, Callable[..., Any]] = {
+    Kind.PURE: _pure,
+    Kind.VIEW: _view,
+    Kind.INPLACE: _inplace,
+    Kind.WRITES: _writes,
+    Kind.METADATA: _metadata,
+    Kind.COMPOSITE: _composite,
+    Kind.VALUES: _values,
+    Kind.HIGHER_ORDER: rules._higher_order,
+}
+
+
+# -- rules by operator -------------------------------------------------------------------------------------
+
+
+def _clone(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
+    return rules._clone(rec, func, args, kwargs)
+
+
+def _copy_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
+    """A copy is its source's value, cast and broadcast: no operator at all where nothing changes."""
+    args = rec.convert(args)
+    target, source = args[0], args[1]
+    rules._inplace(rec, op_info(func), metadata_key(func, args, kwargs), args, kwargs)
+    rec.write(target, rec.read(source))
+    return target
+
+
+def _fill_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Filling with a number does not depend on the old contents."""
+    target = args[0]
+    fill = args[1] if len(args) > 1 else 0
+    rules._inplace(rec, op_info(func), metadata_key(func, args, kwargs), args, kwargs)
+    spec = target.spec
+    if isinstance(fill, bool) or spec.dtype.is_complex or not isinstance(fill, (int, float)):
+        form = aten.fill.Scalar
+        rec.write(target, rec.read(rec.dispatch(form, (target, fill), {})))
+    else:
+        rec.write(target, rec.call(aten.full.default, list(spec.shape), fill, dtype=spec.dtype, device=spec.device))
+    return target
+
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten._local_scalar_dense.default: rules._item,
+    aten.lift_fresh.default: rules._lift,
+    aten.lift.default: rules._lift,
+    aten.clone.default: _clone,
+    aten._fused_sdp_choice.default: rules.sdp_choice,
+    aten.is_pinned.default: rules._not_pinned,
+    aten.copy_.default: _copy_,
+    aten.fill_.Scalar: _fill_,
+    aten.zero_.default: _fill_,
+}

@@ -1,0 +1,153 @@
+"""The autograd.Function around a compiled forward and its lazily compiled backward.
+
+In: forward and backward graphs, and which values pass between them. Out: a class whose `apply` is differentiable.
+Always: saved tensors go through save_for_backward; a second derivative is right or an error, never silently wrong.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ..fake import Spec
+from .wrapper import Source
+
+_raw_apply = torch._C._FunctionBase.__dict__["apply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the compiled pair is called.
+
+    `saved_inputs`: inputs kept for the backward; `saved_slots`: positions of the forward's outputs kept.
+    `tangents`: for each incoming gradient used, the output it belongs to and its layout.
+    """
+
+    constants: tuple[Tensor, ...]
+    outputs: int
+    non_differentiable: tuple[int, ...]
+    saved_inputs: tuple[int, ...]
+    saved_slots: tuple[int, ...]
+    tangents: tuple[tuple[int, Spec], ...]
+    leaves: tuple[bool, ...]  # inputs that are leaves and require grad: found again through the graph
+    tensors: int  # number of inputs
+
+
+def make_apply(
+    fw: Callable[[list], Sequence], compile_backward: Callable[[], Callable[[list], Sequence]], layout: Layout, again: Again
+) -> tuple[Callable[..., tuple], str]:
+    """The bound `apply`, and the source text of forward and backward."""
+    constants = "".join(f", c{k}" for k in range(len(layout.constants)))
+    src = Source("def forward(ctx, *i):")
+    for k, c in enumerate(layout.constants):
+        src.names[f"c{k}"] = c
+    src.add("with Guard(BELOW):")
+    src.add(f"    o = fw([*i{constants}])")
+    saved = [f"i[{k}]" for k in layout.saved_inputs] + _slot_items(layout.saved_slots)
+    if saved:
+        src.add(f"ctx.save_for_backward({', '.join(saved)})")
+    if layout.non_differentiable:
+        src.add(f"ctx.mark_non_differentiable({', '.join(f'o[{k}]' for k in layout.non_differentiable)})")
+    src.add("ctx.set_materialize_grads(False)")
+    refs = [k for k, leaf in enumerate(layout.leaves) if not leaf]
+    src.add(f"ctx.inputs = ({''.join(f'ref(i[{k}]), ' for k in refs)})")
+    src.add(f"return tuple(o[:{layout.outputs}])")
+    forward_text = src.text()
+    src.names.update(fw=fw, ref=weakref.ref)
+    forward = src.make("forward", "<graphlift forward>")
+
+    holder = _Backward(compile_backward)
+    src = Source("def backward(ctx, *g):")
+    src.add("if grad_enabled(): return again(ctx, g)")
+    src.add("s = ctx.saved_tensors")
+    used = []
+    for n, (k, spec) in enumerate(layout.tangents):
+        src.add(f"t{n} = g[{k}]")
+        src.add(f"if t{n} is None or t{n}.stride() != {spec.stride}: t{n} = {src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)})")
+        used.append(f"t{n}")
+    src.add("with Guard(BELOW):")
+    src.add(f"    return tuple(holder.run([*s, {', '.join(used)}{constants}]))")
+    backward_text = src.text()
+    src.names.update(holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
+    for k, c in enumerate(layout.constants):
+        src.names[f"c{k}"] = c
+    backward = src.make("backward", "<graphlift backward>")
+    cls = type(
+        "GraphliftRegion", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    )
+    return _raw_apply.__get__(None, cls), forward_text + "\n" + backward_text
+
+
+def _slot_items(slots: tuple[int, ...]) -> list[str]:
+    """`o[a], o[b]`, or `*o[a:b]` where the slots are consecutive to the end."""
+    if len(slots) > 2 and slots == tuple(range(slots[0], slots[-1] + 1)):
+        return [f"*o[{slots[0]}:{slots[-1] + 1}]"]
+    return [f"o[{k}]" for k in slots]
+
+
+def _arrive(t: Tensor | None, spec: Spec) -> Tensor:
+    """An incoming gradient in the layout the backward was compiled for."""
+    if t is None:
+        return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device).zero_()
+    fixed = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
+    return fixed.copy_(t)
+
+
+class _Backward:
+    """The compiled backward, made when first called."""
+
+    __slots__ = ("_compile", "run")
+
+    def __init__(self, compile_backward: Callable[[], Callable[[list], Sequence]]) -> None:
+        self._compile = compile_backward
+        self.run: Callable[[list], Sequence] = self._first
+
+    def _first(self, args: list) -> Sequence:
+        run = self._compile()
+        self.run = run
+        return run(args)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The backward under `create_graph=True`: differentiates the captured graph itself, run in eager on the inputs."""
+
+    gm: fx.GraphModule
+    layout: Layout
+    slot_of_output: tuple[tuple[int, int], ...]  # (slot, position among gm's outputs) where they correspond
+    refusal: str | None
+
+    def __call__(self, ctx: Any, tangents: tuple) -> tuple:
+        if self.refusal is not None:
+            raise RuntimeError(f"a second derivative through a compiled region: {self.refusal}; compute it in eager")
+        inputs = self._inputs(ctx)
+        with torch.enable_grad():
+            mine = [t.view_as(t) if t.requires_grad else t for t in inputs]
+            outs = self.gm(*mine)
+            pairs = [(outs[k], tangents[slot]) for slot, k in self.slot_of_output if tangents[slot] is not None]
+            wanted = [k for k, t in enumerate(mine) if t.requires_grad]
+            grads = torch.autograd.grad(
+                [o for o, _ in pairs],
+                [mine[k] for k in wanted],
+                [t for _, t in pairs],
+                create_graph=True,
+                allow_unused=True,
+            )
+        found = dict(zip(wanted, grads, strict=True))
+        return tuple(found.get(k) for k in range(len(inputs)))
+
+    def _inputs(self, ctx: Any) -> list[Tensor]:
+        _ = ctx.saved_tensors  # raises if freed or changed in place
+        held = iter(ctx.inputs)
+        found = []
+        for k, leaf in enumerate(self.layout.leaves):
+            t = ctx.next_functions[k][0].variable if leaf else next(held)()
+            if t is None:
+                raise RuntimeError("a second derivative through a compiled region needs its inputs, which are gone")
+            found.append(t)
+        return found

@@ -1,0 +1,227 @@
+"""The Python code around a compiled graph: effects on inputs, rebuilt outputs, modes.
+
+In: `Surroundings` and what to call. Out: source text of `run(*i)`, and the function made from it.
+Always: no loop over inputs at run time; a region without effects costs one call and one tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..fake.ops import aten
+from .plan import FromInput, FromSlot, Literal, Mutation, SameAs, Surroundings, SyntheticBase
+from .views import Path, ViewStep
+
+BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
+BELOW |= torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+for _name in ("AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastPrivateUse1"):
+    BELOW |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name))
+
+_METHODS = {
+    aten.view.default: "view",
+    aten.transpose.int: "transpose",
+    aten.permute.default: "permute",
+    aten.select.int: "select",
+    aten.unsqueeze.default: "unsqueeze",
+    aten.squeeze.default: "squeeze",
+    aten.squeeze.dim: "squeeze",
+    aten.t.default: "t",
+    aten.detach.default: "detach",
+    aten.expand.default: "expand",
+    aten.diagonal.default: "diagonal",
+}
+_METHODS_MANY = {aten.unbind.int: "unbind", aten.split.Tensor: "split", aten.split_with_sizes.default: "split_with_sizes"}
+
+
+class Source:
+    """Lines of a function under construction, and the objects they name."""
+
+    def __init__(self, header: str) -> None:
+        self.lines = [header]
+        self.names: dict[str, Any] = {
+            "torch": torch,
+            "set_grad": torch._C._set_grad_enabled,
+            "Guard": torch._C._ExcludeDispatchKeyGuard,
+            "BELOW": BELOW,
+        }
+        self.depth = 1
+
+    def add(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def name(self, prefix: str, value: Any) -> str:
+        for known, held in self.names.items():
+            if held is value:
+                return known
+        label = f"{prefix}{len(self.names)}"
+        self.names[label] = value
+        return label
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def make(self, function: str, filename: str) -> Callable[..., Any]:
+        scope = dict(self.names)
+        exec(compile(self.text(), filename, "exec"), scope)
+        return scope[function]
+
+
+def literal(src: Source, value: Any) -> str:
+    """An argument of a view, as an expression."""
+    if value is None or isinstance(value, (bool, int)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(literal(src, v) for v in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+    return src.name("k", value)
+
+
+def view_expression(src: Source, parent: str, step: ViewStep) -> str:
+    if step.many is not None:
+        func, args, index = step.many
+        return f"{_call(src, _METHODS_MANY, func, parent, args, {})}[{index}]"
+    if step.func is aten.as_strided.default:
+        size, stride, offset = step.args
+        delta = offset - step.parent.offset
+        # The parent's offset at run time may be another; aliases keep their distance from it.
+        held = src.name("as_strided_from", _as_strided_from)
+        return f"{held}({parent}, {tuple(size)}, {tuple(stride)}, {delta})"
+    return _call(src, _METHODS, step.func, parent, step.args, step.kwargs)
+
+
+def _as_strided_from(parent: torch.Tensor, size: tuple, stride: tuple, delta: int) -> torch.Tensor:
+    return parent.as_strided(size, stride, parent.storage_offset() + delta)
+
+
+def _call(src: Source, methods: dict, func: Any, parent: str, args: tuple, kwargs: dict) -> str:
+    given = [literal(src, a) for a in args] + [f"{k}={literal(src, v)}" for k, v in kwargs.items()]
+    method = methods.get(func)
+    if method is not None:
+        return f"{parent}.{method}({', '.join(given)})"
+    return f"{src.name('op', func)}({', '.join([parent, *given])})"
+
+
+def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
+    """An expression for `path` replayed on `start`; steps made in the other grad mode get statements of their own."""
+    expression = start
+    for step in path:
+        if step.grad_mode == grad_mode:
+            expression = view_expression(src, expression, step)
+            continue
+        label = f"v{len(src.lines)}"
+        src.add(f"set_grad({step.grad_mode})")
+        src.add("try:")
+        src.add(f"    {label} = {view_expression(src, expression, step)}")
+        src.add("finally:")
+        src.add(f"    set_grad({grad_mode})")
+        expression = label
+    return expression
+
+
+def add_epilogue(src: Source, around: Surroundings, result: str) -> None:
+    """Statements after the graph ran: written inputs, changed metadata, outputs."""
+    grad = around.grad_mode
+    _add_mutations(src, around, result)
+    for change in around.metadata:
+        for step in change.path:
+            _in_mode(src, step.grad_mode, grad, _in_place_statement(src, f"i[{change.input}]", step))
+    items: list[str] = []
+    for k, plan in enumerate(around.outputs):
+        items.append(_output(src, plan, result, grad, k, items))
+    if around.grad_mode_after != grad:
+        names = []
+        for k, item in enumerate(items):
+            src.add(f"r{k} = {item}")
+            names.append(f"r{k}")
+        src.add(f"set_grad({around.grad_mode_after})")
+        items = names
+    src.add(f"return ({', '.join(items)}{',' if len(items) == 1 else ''})")
+
+
+def _output(src: Source, plan: Any, result: str, grad: bool, k: int, items: list[str]) -> str:
+    if isinstance(plan, Literal):
+        return literal(src, plan.value) if not isinstance(plan.value, (list, tuple)) else src.name("k", plan.value)
+    if isinstance(plan, SameAs):
+        if not items[plan.output].isidentifier():
+            src.add(f"s{plan.output} = {items[plan.output]}")
+            items[plan.output] = f"s{plan.output}"
+        return items[plan.output]
+    if isinstance(plan, FromInput):
+        return rebuild(src, f"i[{plan.input}]", plan.path, grad)
+    start = f"{result}[{plan.slot}]"
+    if plan.geometry is not None:
+        spec, delta = plan.geometry
+        held = src.name("as_strided_from", _as_strided_from)
+        return f"{held}({start}, {spec.shape}, {spec.stride}, {delta})"
+    return rebuild(src, start, plan.path, grad)
+
+
+def _in_place_statement(src: Source, target: str, step: ViewStep) -> str:
+    given = [literal(src, a) for a in step.args] + [f"{k}={literal(src, v)}" for k, v in step.kwargs.items()]
+    name = step.func._schema.name.removeprefix("aten::")
+    return f"{target}.{name}_({', '.join(given)})"
+
+
+def _in_mode(src: Source, wanted: bool, ambient: bool, *statements: str) -> None:
+    if wanted == ambient:
+        for s in statements:
+            src.add(s)
+        return
+    src.add(f"set_grad({wanted})")
+    src.add("try:")
+    for s in statements:
+        src.add("    " + s)
+    src.add("finally:")
+    src.add(f"    set_grad({ambient})")
+
+
+def _add_mutations(src: Source, around: Surroundings, result: str) -> None:
+    grad = around.grad_mode
+    plain = [m for m in around.mutations if not m.differentiable and not m.hidden]
+    hidden = [m for m in around.mutations if not m.differentiable and m.hidden]
+    tracked = [m for m in around.mutations if m.differentiable]
+    statements = [f"i[{m.input}].data.copy_({result}[{m.slot}])" for m in hidden]
+    statements += _base_statements(src, around.bases, result)
+    statements += _copies(plain, result)
+    if statements:
+        _in_mode(src, False, grad, *statements)
+    if tracked:
+        _in_mode(src, True, grad, *[f"i[{m.input}].copy_({result}[{m.slot}])" for m in tracked])
+
+
+def _copies(plain: list[Mutation], result: str) -> list[str]:
+    if len(plain) < 4:
+        return [f"i[{m.input}].copy_({result}[{m.slot}])" for m in plain]
+    to = ", ".join(f"i[{m.input}]" for m in plain)
+    new = ", ".join(f"{result}[{m.slot}]" for m in plain)
+    return [f"torch._foreach_copy_([{to}], [{new}])"]
+
+
+def _base_statements(src: Source, bases: list[SyntheticBase], result: str) -> list[str]:
+    statements = []
+    for n, base in enumerate(bases):
+        if base.slot is None:
+            continue
+        statements.append(f"b{n}.copy_({result}[{base.slot}])")
+        for i in base.written:
+            statements.append(f"torch.autograd.graph.increment_version(i[{i}])")
+    return statements
+
+
+def add_prologue(src: Source, around: Surroundings) -> str:
+    """Statements before the graph runs; gives the expression of its arguments."""
+    for i, offset in around.offsets.items():
+        src.add(f"if i[{i}].storage_offset() != {offset}: return eager(*i)")
+    for n, base in enumerate(around.bases):
+        held = src.name("flat", _flat)
+        src.add(f"b{n} = {held}(i[{base.members[0]}], {base.numel})")
+    return "".join(f", b{n}" for n in range(len(around.bases)))
+
+
+def _flat(t: torch.Tensor, numel: int) -> torch.Tensor:
+    """The whole storage of `t` as one flat tensor."""
+    with torch.no_grad():
+        return torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage(), 0, (numel,), (1,))
