@@ -160,7 +160,9 @@ class _Evaluation:
     def loop(self, position: int, loop: Loop) -> None:
         self.memo.clear()  # an earlier loop's stores may have changed what a load sees
         for k, reduction in enumerate(loop.reductions):
-            value = self.value(reduction.value).expand(self.sizes).flatten(self.outer_rank)
+            outer = self.sizes[: self.outer_rank]
+            flat = (*outer, math.prod(self.sizes[self.outer_rank :]))
+            value = self.value(reduction.value).expand(self.sizes).reshape(flat)
             result = REDUCERS[reduction.op](value, reduction.dtype)
             shape = (*self.sizes[: self.outer_rank], *(1,) * (len(self.sizes) - self.outer_rank))
             self.reduced[position, k] = result.to(reduction.dtype).reshape(shape)

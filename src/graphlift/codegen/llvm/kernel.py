@@ -41,6 +41,7 @@ class KernelWriter:
         self.kernel = prepare(kernel)
         self.sizes = self.kernel.outer + self.kernel.inner
         self.indices = Indices(self.sizes)
+        self.empty = math.prod(self.kernel.outer) == 0
         self.schedule: Schedule = choose(self.kernel, target, self.indices)
         self.b = Builder(self.schedule.lanes)
         self.emitter = Emitter(self.b, VectorMath(self.b, target))
@@ -65,7 +66,7 @@ class KernelWriter:
     # --- the function ----------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        if math.prod(self.kernel.outer) == 0:
+        if self.empty:
             return f"define void @{self.name}(ptr %buffers) {{\nret void\n}}"
         s = self.schedule
         b = self.b

@@ -138,7 +138,7 @@ def choose(kernel: Kernel, target: Target, indices: Indices) -> Schedule:
 
     def score(axis: int) -> float:
         size = sizes[axis]
-        used = size / (math.ceil(size / lanes) * lanes)
+        used = size / (math.ceil(size / lanes) * lanes or 1)
         total = 0.0
         for index, weight in accesses:
             stride = axis_stride(index, axis)
