@@ -36,6 +36,11 @@ static int true_and_clear(int result) {
     return result;
 }
 
+#if PY_VERSION_HEX >= 0x030D0000
+/* Exported, but declared only in CPython's internal headers since 3.13. */
+PyAPI_FUNC(int) _PySet_NextEntry(PyObject *set, Py_ssize_t *pos, PyObject **key, Py_hash_t *hash);
+#endif
+
 static int const_equal(PyObject *want, PyObject *got);
 
 /* Sets of constants: O(n*n), since membership by hash would take 1 for True (and could run user code). */
