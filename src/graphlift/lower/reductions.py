@@ -17,7 +17,7 @@ from graphlift.lower.expr import add, both, cast, compare, const, div, mul, op, 
 from graphlift.lower.ir import Node
 from graphlift.lower.pointwise import TRANSCENDENTAL, elementwise
 from graphlift.lower.table import row
-from graphlift.lower.values import Builder, Meta, Value, opmath
+from graphlift.lower.values import Builder, Meta, Value, broadcast_shapes, opmath
 
 
 def all_dims(x: Value, dims: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -409,7 +409,7 @@ def reduce_loss(
     """An elementwise loss reduced as asked: 0 none, 1 mean, 2 sum."""
     if not out.dtype.is_floating_point:
         return None
-    shape = tuple(torch.broadcast_shapes(*[x.shape for x in inputs]))
+    shape = broadcast_shapes([x.shape for x in inputs])
     element = Meta(shape, out.dtype, (), out.device)
     value = elementwise(b, element, expression, inputs, cost=2 * TRANSCENDENTAL)
     if value is None or reduction == 0:

@@ -168,7 +168,7 @@ class Builder:
         shape = inputs[0].shape
         for x in inputs[1:]:
             if x.shape != shape:
-                shape = tuple(torch.broadcast_shapes(*[x.shape for x in inputs]))
+                shape = broadcast_shapes([x.shape for x in inputs])
                 break
         return self.point_at(shape, expression, inputs, dtype, cost)
 
@@ -250,6 +250,13 @@ def place(value: Value, stride: tuple[int, ...]) -> None:
         if order is not None:
             value.stride = stride
             value.dense = order
+
+
+def broadcast_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that shapes known to be compatible broadcast to."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    return tuple([next((s for s in sizes if s != 1), 1) for sizes in zip(*padded, strict=True)])
 
 
 def broadcast_dims(shape: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...] | None:
