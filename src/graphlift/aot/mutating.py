@@ -29,6 +29,15 @@ def functional_form(func: Any) -> Any | None:
     return _FORMS[func]
 
 
+def with_defaults(func: Any, form: Any, args: tuple, kwargs: dict) -> tuple:
+    """`args` completed by defaults that the functional form does not have (`bernoulli_` has p=0.5)."""
+    wanted = form._schema.arguments
+    if len(args) >= len(wanted) or wanted[len(args)].has_default_value() or wanted[len(args)].kwarg_only:
+        return args
+    rest = [a.default_value for a in func._schema.arguments[len(args) :] if not a.kwarg_only and a.name not in kwargs]
+    return (*args, *rest)
+
+
 def _find(func: Any) -> Any | None:
     namespace, _, base = func._schema.name.partition("::")
     space = getattr(torch.ops, namespace)

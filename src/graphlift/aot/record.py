@@ -104,12 +104,15 @@ class Recorder(FakeMode):
 
     def write(self, fake: FakeTensor, value: Value) -> None:
         """Make `value` the fake's value, and with it its storage's."""
-        value = self.conform(value, fake.spec)
         home = fake.home
-        home.base = scatter(self, home.base, fake.path, value) if fake.path else value
-        home.version += 1
         home.constant = None
-        fake.value, fake.seen = value, home.version
+        if fake.path:
+            home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
+            home.version += 1
+            return
+        home.base = fake.value = self.conform(value, fake.spec)
+        home.version += 1
+        fake.seen = home.version
 
     def lower(self, args: Any) -> tuple:
         """Fakes in nested arguments, as values."""
@@ -128,16 +131,19 @@ class Recorder(FakeMode):
         fakes = [self.adopt(a) if type(a) is Value else a for a in args]
         return self.read(self.dispatch(func, tuple(fakes), kwargs))
 
-    def conform(self, value: Value, spec: Spec) -> Value:
-        """`value` with the dtype, shape and strides of `spec`, as writing into such a tensor leaves it."""
-        if same_layout(value.spec, spec):
-            return value
+    def cast(self, value: Value, spec: Spec) -> Value:
+        """`value` broadcast to the shape and cast to the dtype and device of `spec`, in whatever strides."""
         if value.spec.shape != spec.shape:
             value = self.call(aten.expand.default, value, list(spec.shape))
         if value.spec.dtype != spec.dtype or value.spec.device != spec.device:
             value = self.call(aten._to_copy.default, value, dtype=spec.dtype, device=spec.device)
-        if value.spec.conj and not spec.conj:
+        if value.spec.conj != spec.conj or value.spec.neg != spec.neg:
             value = self.call(aten.clone.default, value)
+        return value
+
+    def conform(self, value: Value, spec: Spec) -> Value:
+        """`value` with the dtype, shape and strides of `spec`, as writing into such a tensor leaves it."""
+        value = self.cast(value, spec)
         if same_layout(value.spec, spec):
             return value
         if _is_contiguous(spec) and not spec.conj and not spec.neg:
@@ -305,7 +311,7 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
     form = mutating.functional_form(info.func)
     if form is None:
         return _writes_generic(rec, info, args, kwargs)
-    result = rec.dispatch(form, args, kwargs)
+    result = rec.dispatch(form, mutating.with_defaults(info.func, form, args, kwargs), kwargs)
     if type(result) is tuple:  # the functional form may also give what the in-place one only writes elsewhere
         result = result[0]
     rec.write(args[0], rec.read(result))

@@ -130,9 +130,11 @@ def scatter(rec: Recorder, base: Value, path: Path, value: Value) -> Value:
     for step in path[:-1]:
         parents.append(replay(rec, step, parents[-1]))
     for step, parent in zip(reversed(path), reversed(parents), strict=True):
+        if step.func in _BY_LAYOUT:
+            value = rec.conform(value, step.spec)
         inverse = _INVERSE.get(step.func, _by_strides)
-        value = rec.conform(inverse(rec, step, parent, value), parent.spec)
-    return value
+        value = rec.cast(inverse(rec, step, parent, value), parent.spec)
+    return rec.conform(value, base.spec)
 
 
 def _same(rec: Recorder, step: ViewStep, parent: Value, child: Value) -> Value:
@@ -224,3 +226,6 @@ _INVERSE: dict[Any, Callable[..., Value]] = {
     aten._conj.default: _conj,
     aten._neg_view.default: _neg,
 }
+
+# These read the written value's strides, which must then be the view's.
+_BY_LAYOUT = frozenset(f for f, rule in _INVERSE.items() if rule in (_reshape_back, _as_complex, _as_dtype, _expand))
