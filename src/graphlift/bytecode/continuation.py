@@ -17,7 +17,7 @@ from graphlift.bytecode.decode import decode
 from graphlift.bytecode.dialect import successors
 from graphlift.bytecode.flow import exception_depths, reachable, stack_after
 from graphlift.bytecode.identity import WeakIdentityMap
-from graphlift.bytecode.instr import JUMP, LOCAL, CodeInfo, Instr, Phys
+from graphlift.bytecode.instr import JUMP, LOCAL, SHADOW, CodeInfo, Instr, Phys
 from graphlift.bytecode.rules import make_view
 from graphlift.bytecode.version import TABLE
 from graphlift.frame import _frame
@@ -128,14 +128,16 @@ class _Frame:
             names[0] = ".first"
         names += [f".stack{slot}" for slot in range(temps) if f".stack{slot}" not in own]
         names += [n for n in info.locals if n not in names]
-        self.slot = {name: place for place, name in enumerate(names)}
-        if self.displaced and self.params[0] not in self.slot:
-            self.slot[self.params[0]] = len(names)
+        if self.displaced and self.params[0] not in names:
             names.append(self.params[0])
         self.varnames = tuple(names)
-        self.slot |= {name: len(names) + place for place, name in enumerate(self.cells)}
+        self.plain = {name: slot for slot, name in enumerate(names)}
+        self.cell = {name: len(names) + place for place, name in enumerate(self.cells)}
         view = make_view(code)
-        self.moved = tuple(self.slot[name] for name in view.local_names)
+        self.moved = tuple(
+            (self.cell if is_cell else self.plain)[name] for name, is_cell in zip(view.local_names, view.is_cell)
+        )
+        self.shadow = tuple(self.plain.get(name, -1) for name in view.local_names)
 
     def _displaced_first(self, code: CodeType, layout: FrameLayout) -> bool:
         """super() without arguments reads the first slot: it must hold the function's first argument."""
@@ -146,9 +148,12 @@ class _Frame:
             return False
         if not self.params:
             raise ContinuationUnsupported("super() needs the first argument, and nothing is passed on")
-        if first not in self.cells and first not in layout.locals:
-            return False
-        return True
+        return first in self.cells or first in layout.locals
+
+
+def _cover(at: Instr) -> Cover | None:
+    handler = at.handler
+    return None if handler is None else Cover(handler.target, handler.depth, handler.push_lasti)
 
 
 class _Writer:
@@ -172,11 +177,22 @@ class _Writer:
 
     def physical(self, phys: Phys, at: Instr, to: object = None) -> None:
         """A physical instruction of the origin at its new place; `to` overrides where it jumps."""
-        arg = self.frame.moved[phys.arg] if phys.kind == LOCAL else phys.arg
+        arg = phys.arg
+        if phys.kind == LOCAL:
+            arg = self.frame.moved[arg]
+        elif phys.kind == SHADOW:
+            arg = self.frame.shadow[arg]
         target = (phys.arg if to is None else to) if phys.kind == JUMP else None
-        handler = at.handler
-        cover = Cover(handler.target, handler.depth, handler.push_lasti) if handler else None
-        self.stream.append(Item(phys.opcode, 0 if target is not None else arg, at.positions, cover, target))
+        self.stream.append(Item(phys.opcode, 0 if target is not None else arg, at.positions, _cover(at), target))
+
+    def _open_range(self, at: Instr) -> None:
+        """A NOP at the start of an exception range, where a call must not be first in it."""
+        cover = _cover(at)
+        if cover is None or not TABLE.unwinds_from_before:
+            return
+        before = next((item for item in reversed(self.stream) if isinstance(item, Item)), None)
+        if before is None or before.cover != cover:
+            self.stream.append(Item(_OP["NOP"], 0, at.positions, cover))
 
     def prologue(self, layout: FrameLayout, at: Instr) -> None:
         frame = self.frame
@@ -186,16 +202,18 @@ class _Writer:
         if frame.displaced:
             first = self.code.co_varnames[0]
             self.put("LOAD_FAST", 0, at)
-            self.put("STORE_FAST", frame.slot[frame.params[0]], at)
-            read = "LOAD_DEREF" if first in frame.cells else "LOAD_FAST"
-            self.put(read, frame.slot[first], at)
+            self.put("STORE_FAST", frame.plain[frame.params[0]], at)
+            if first in frame.cells:
+                self.put("LOAD_DEREF", frame.cell[first], at)
+            else:
+                self.put("LOAD_FAST", frame.plain[first], at)
             self.put("STORE_FAST", 0, at)
         for slot, live in enumerate(layout.stack):
             if not live:
                 self.put("PUSH_NULL", 0, at)
                 continue
             for op in TABLE.take_fast:  # the frame's stack alone must keep the value alive
-                self.put(op, frame.slot[f".stack{slot}"], at)
+                self.put(op, frame.plain[f".stack{slot}"], at)
 
     def body(self, kept: frozenset[int]) -> None:
         """The instructions of the origin in `kept`, in their order, labelled by index."""
@@ -204,12 +222,14 @@ class _Writer:
             self.stream.append(Label(index))
             if index < self.info.entry:
                 continue  # the prefix has been run: cells exist, free variables are copied
+            self._open_range(instrs[index])
             for phys in units[index]:
                 self.physical(phys, instrs[index])
 
     def instruction(self, index: int, at: Instr, jump_label: object) -> None:
         """The instruction at which the frame broke, in a form whose NULLs are known beforehand."""
         unit = self.info.units[index]
+        self._open_range(at)
         if at.op == "LOAD_METHOD":
             name = unit[-1].arg >> TABLE.attr_shift
             self.physical(Phys(_OP["LOAD_ATTR"], name << TABLE.attr_shift, 0), at)
@@ -232,7 +252,7 @@ class _Writer:
 
     def hand_over(self, resume: CodeType, layout: FrameLayout, at: Instr) -> None:
         """Returns Handover(resume, globals, closure, locals and stack) to the trampoline."""
-        slots = self.frame.slot
+        slots = self.frame.plain
         for slot in reversed(range(len(layout.stack))):
             self.put("STORE_FAST", slots[f".stack{slot}"], at)
         if TABLE.null_first:
@@ -242,7 +262,7 @@ class _Writer:
             self.put("PUSH_NULL", 0, at)
         self.put_const(resume, at)
         for name in self.frame.cells:
-            self.put(TABLE.load_cell, slots[name], at)
+            self.put(TABLE.load_cell, self.frame.cell[name], at)
         values = layout.locals + tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
         for name in values:
             self.put("LOAD_FAST", slots[name], at)
@@ -329,7 +349,7 @@ def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
 def _native_run(info: CodeInfo, index: int) -> range:
     """The instructions run natively: one, and after it MAKE_CELL where a cell's slot was just emptied."""
     at = info.instrs[index]
-    if at.op == "LOAD_FAST_AND_CLEAR" and at.arg in info.cells:
+    if at.op == "SAVE_CELL":
         return range(index, index + 2)
     return range(index, index + 1)
 
@@ -345,8 +365,8 @@ def _exits(code: CodeType, info: CodeInfo, run: range, layout: FrameLayout) -> I
 
 def _layout_after(info: CodeInfo, at: Instr, layout: FrameLayout, jumped: bool) -> FrameLayout:
     bound = set(layout.locals)
-    stack = stack_after(at.op, at.arg, layout.stack, jumped=jumped, bound=at.arg in bound or at.arg in info.cells)
-    if at.op == "STORE_FAST" and at.arg in info.locals:
+    stack = stack_after(at.op, at.arg, layout.stack, jumped=jumped, bound=at.op == "LOAD_FAST_AND_CLEAR" and at.arg in bound)
+    if at.op == "STORE_FAST":
         (bound.add if layout.stack[-1] else bound.discard)(at.arg)
     elif at.op in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
         bound.discard(at.arg)

@@ -10,7 +10,8 @@ import opcode as _opcode
 from types import CodeType
 
 from graphlift.bytecode.identity import WeakIdentityMap
-from graphlift.bytecode.instr import JUMP, CodeInfo, Handler, Instr, Phys
+from graphlift.bytecode.inlined import Raw, separate
+from graphlift.bytecode.instr import JUMP, SHADOW, CodeInfo, Handler, Instr, Phys
 from graphlift.bytecode.rules import KWNAMES_BEFORE, PREFIX, View, make_view
 from graphlift.bytecode.version import CACHES, RULES, TABLE
 
@@ -31,40 +32,40 @@ def decode(code: CodeType) -> CodeInfo:
     return info
 
 
-#: op, argument, physical instructions, offset of the last physical instruction
-_Raw = tuple[str, object, tuple[Phys, ...], int]
-
-
 def _decode(code: CodeType) -> CodeInfo:
     view = make_view(code)
     raw, index_of = _split(code, view)
     resolved = [_resolve(part, index_of) for part in raw]
-    handlers = _handlers(code, index_of)
+    handlers = _handlers(code, index_of, resolved)
+    if TABLE.inlines_comprehensions:
+        resolved = separate(resolved, view.is_cell, handlers)
     positions = list(code.co_positions())
     data = code.co_code
     instrs, entry = [], 0
-    pending = iter(handlers)
-    current = next(pending, None)
     for index, (op, arg, _, offset) in enumerate(resolved):
-        while current is not None and offset >= current[1]:
-            current = next(pending, None)
-        handler = current[2] if current is not None and current[0] <= offset else None
         where = positions[offset // 2]
-        instrs.append(Instr(index, op, arg, where[0], where, offset, handler))
+        instrs.append(Instr(index, op, arg, where[0], where, offset, handlers[index]))
         if not entry and data[offset] == _RESUME:
             entry = index + 1
-    plain = tuple(n for n in code.co_varnames if n not in view.cells)
+    units = tuple(part[2] for part in resolved)
     cells = code.co_cellvars + code.co_freevars
-    return CodeInfo(code.co_name, tuple(instrs), tuple(part[2] for part in resolved), entry, plain, cells)
+    return CodeInfo(code.co_name, tuple(instrs), units, entry, _plain_locals(view, units), cells)
+
+
+def _plain_locals(view: View, units: tuple[tuple[Phys, ...], ...]) -> tuple[str, ...]:
+    shadows = {phys.arg for unit in units for phys in unit if phys.kind == SHADOW}
+    return tuple(
+        name for slot, name in enumerate(view.local_names) if slot in shadows or not view.is_cell[slot]
+    )
 
 
 _RESUME = _opcode.opmap["RESUME"]
 
 
-def _split(code: CodeType, view: View) -> tuple[list[_Raw], dict[int, int]]:
+def _split(code: CodeType, view: View) -> tuple[list[Raw], dict[int, int]]:
     """The canonical parts with jump targets still as offsets, and the canonical index of each offset."""
     data = code.co_code
-    out: list[_Raw] = []
+    out: list[Raw] = []
     index_of: dict[int, int] = {}
     held: tuple[Phys, ...] = ()
     kwnames: tuple[str, ...] = ()
@@ -107,7 +108,7 @@ def _finish_call(value, phys, kwnames, out, index_of, position):  # type: ignore
     return (argc, names), load + phys
 
 
-def _resolve(part: _Raw, index_of: dict[int, int]) -> _Raw:
+def _resolve(part: Raw, index_of: dict[int, int]) -> Raw:
     op, arg, phys, offset = part
     if phys[-1].kind != JUMP:
         return part
@@ -116,11 +117,21 @@ def _resolve(part: _Raw, index_of: dict[int, int]) -> _Raw:
     return op, target, (*phys[:-1], Phys(phys[-1].opcode, lands, JUMP)), offset
 
 
-def _handlers(code: CodeType, index_of: dict[int, int]) -> list[tuple[int, int, Handler]]:
-    return [
-        (start, end, Handler(index_of[target], depth, lasti))
-        for start, end, target, depth, lasti in exception_entries(code.co_exceptiontable)
-    ]
+def _handlers(code: CodeType, index_of: dict[int, int], raw: list[Raw]) -> list[Handler | None]:
+    """The handler of every instruction; entries are sorted and do not overlap."""
+    found: list[Handler | None] = []
+    entries = iter(exception_entries(code.co_exceptiontable))
+    start, end, handler = 0, 0, None
+    for *_, offset in raw:
+        while offset >= end:
+            entry = next(entries, None)
+            if entry is None:
+                start = end = 1 << 62
+                break
+            start, end, target, depth, lasti = entry
+            handler = Handler(index_of[target], depth, lasti)
+        found.append(handler if start <= offset else None)
+    return found
 
 
 def exception_entries(table: bytes) -> list[tuple[int, int, int, int, bool]]:

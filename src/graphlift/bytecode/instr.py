@@ -47,8 +47,9 @@ class Phys:
     kind: int
 
 
-#: Phys.kind: the argument is copied; is a localsplus index; is the canonical index jumped to.
-RAW, LOCAL, JUMP = range(3)
+#: Phys.kind: the argument is copied; is a localsplus index; is the canonical index jumped to; is the
+#: localsplus index of a cell whose slot serves a plain variable of the same name here (see inlined.py).
+RAW, LOCAL, JUMP, SHADOW = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class CodeInfo:
     """A decoded code object. `units[i]` are the physical instructions of `instrs[i]`.
 
     `entry` is the first index after the prefix that the interpreter runs before the user's code
-    (COPY_FREE_VARS, MAKE_CELL, RETURN_GENERATOR, RESUME).
+    (COPY_FREE_VARS, MAKE_CELL, RETURN_GENERATOR, RESUME). A name can be in `locals` and in `cells`: an
+    inlined comprehension has a plain variable of the name of an enclosing cell; they are two variables.
     """
 
     name: str

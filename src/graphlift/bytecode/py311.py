@@ -78,5 +78,7 @@ TABLE = VersionTable(
     load_cell="LOAD_CLOSURE",
     load_fast="LOAD_FAST",
     take_fast=("LOAD_FAST", "DELETE_FAST"),
+    inlines_comprehensions=False,
+    unwinds_from_before=False,
     attr_shift=0,
 )

@@ -96,5 +96,7 @@ TABLE = VersionTable(
     load_cell="LOAD_CLOSURE",
     load_fast="LOAD_FAST_CHECK",
     take_fast=("LOAD_FAST_AND_CLEAR",),
+    inlines_comprehensions=True,
+    unwinds_from_before=False,
     attr_shift=1,
 )

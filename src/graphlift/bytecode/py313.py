@@ -103,5 +103,7 @@ TABLE = VersionTable(
     load_cell="LOAD_FAST",
     load_fast="LOAD_FAST_CHECK",
     take_fast=("LOAD_FAST_AND_CLEAR",),
+    inlines_comprehensions=True,
+    unwinds_from_before=True,
     attr_shift=1,
 )

@@ -17,12 +17,12 @@ from graphlift.bytecode.instr import JUMP, LOCAL, RAW, Phys
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What rules read from a code object; `local_names` is by localsplus index."""
+    """What rules read from a code object; names and kinds of variables are by localsplus index."""
 
     consts: tuple[Any, ...]
     names: tuple[str, ...]
     local_names: tuple[str, ...]
-    cells: frozenset[str]
+    is_cell: tuple[bool, ...]
 
 
 #: (canonical op, canonical argument, physical instructions)
@@ -44,7 +44,9 @@ class VersionTable:
     `rows`: physical opcode -> row. `never`: opcodes that co_code never shows, with the reason.
     `jumps`: canonical jump -> (forward opcode, backward opcode or None). `for_iter_skip`: how many
     instructions FOR_ITER skips at its physical target. `null_first`: whether the NULL of a plain call lies
-    below the callable. `call`: opcodes that make a call, all with the argument count.
+    below the callable. `call`: opcodes that make a call, all with the argument count. `take_fast`: opcodes
+    that move a local to the stack. `unwinds_from_before`: an exception that leaves a callee is looked up in
+    the exception table at the code unit before the call, which must therefore be in the same range.
     """
 
     rows: dict[str, Row]
@@ -56,14 +58,16 @@ class VersionTable:
     load_cell: str
     load_fast: str
     take_fast: tuple[str, ...]
+    inlines_comprehensions: bool
+    unwinds_from_before: bool
     attr_shift: int
 
 
 def make_view(code: CodeType) -> View:
-    cells = frozenset(code.co_cellvars) | frozenset(code.co_freevars)
-    own = set(code.co_varnames)
-    names = code.co_varnames + tuple(c for c in code.co_cellvars if c not in own) + code.co_freevars
-    return View(code.co_consts, code.co_names, names, cells)
+    own, cells = set(code.co_varnames), set(code.co_cellvars)
+    rest = tuple(name for name in code.co_cellvars if name not in own) + code.co_freevars
+    is_cell = tuple(name in cells for name in code.co_varnames) + (True,) * len(rest)
+    return View(code.co_consts, code.co_names, code.co_varnames + rest, is_cell)
 
 
 def plain(op: str = "") -> Row:
@@ -77,15 +81,9 @@ def plain(op: str = "") -> Row:
 
 
 def nop(phys: str) -> Rule:
-    """Nothing, wherever it stands (RESUME, END_FOR on the path that falls into it); kept physically."""
+    """Nothing that a symbolic execution sees (RESUME; END_FOR, which it never reaches); kept physically."""
     opcode = OPMAP[phys]
     return lambda view, arg, after: (("NOP", None, (Phys(opcode, arg, RAW),)),)
-
-
-def resume(phys: str) -> Rule:
-    """RESUME is a NOP, physically too: a continuation has its own at the top."""
-    parts = (("NOP", None, (Phys(OPMAP["NOP"], 0, RAW),)),)
-    return lambda view, arg, after: parts
 
 
 def number(op: str = "", read: Callable[[int], Any] | None = None) -> Row:
@@ -127,7 +125,7 @@ def fast_or_cell(phys: str) -> Rule:
 
 def _load_fast(view: View, index: int) -> Part:
     name = view.local_names[index]
-    if name in view.cells:
+    if view.is_cell[index]:
         return ("LOAD_CLOSURE", name, (Phys(OPMAP["LOAD_FAST"], index, LOCAL),))
     return ("LOAD_FAST", name, (Phys(OPMAP["LOAD_FAST_CHECK"], index, LOCAL),))
 

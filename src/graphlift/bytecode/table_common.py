@@ -5,7 +5,7 @@ In: nothing. Out: COMMON rows. Always: a row stands here only if argument and ef
 
 from __future__ import annotations
 
-from graphlift.bytecode.rules import Row, binary_symbol, const, local, name, nop, number, plain, resume
+from graphlift.bytecode.rules import Row, binary_symbol, const, local, name, nop, number, plain
 
 _PLAIN = """
 POP_TOP PUSH_NULL NOP UNARY_NEGATIVE UNARY_NOT UNARY_INVERT BINARY_SUBSCR GET_LEN MATCH_MAPPING MATCH_SEQUENCE
@@ -29,7 +29,7 @@ COMMON: dict[str, Row] = {
     **{op: name for op in _NAME},
     **{op: local() for op in _LOCAL},
     "LOAD_CONST": const,
-    "RESUME": resume,
+    "RESUME": nop,
     "IS_OP": number(read=bool),
     "CONTAINS_OP": number(read=bool),
     "BINARY_OP": number(read=binary_symbol),
