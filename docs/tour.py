@@ -32,6 +32,7 @@ def section(title: str, why: str) -> None:
 
 
 def first_lines(text: str, count: int) -> str:
+    """The start of a long text, and how much is left out."""
     lines = text.strip().splitlines()
     more = [f"... and {len(lines) - count} more lines"] if len(lines) > count else []
     return "\n".join([*lines[:count], *more])
@@ -99,7 +100,8 @@ def main() -> None:
 
     section("10. LLVM", "The first kernel of the forward graph as vectorised LLVM text, before optimisation.")
     kernels = [step.kernel for step in record.plans["forward"].steps if isinstance(step, KernelCall)]
-    print(first_lines(kernel_ir(kernels[0]), 60))
+    text = kernel_ir(kernels[0])
+    print(first_lines(text[text.index("define internal void @kernel_0") :], 60))
 
     section("11. Where the compile time went", "Milliseconds per stage, the backward included.")
     for stage, taken in times.seconds.items():

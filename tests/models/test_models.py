@@ -17,7 +17,7 @@ from tests.equality import assert_equal, assert_gradients_equal, assert_state_eq
 
 pytest.importorskip("transformers", reason="the models of transformers need the extra 'demo'")
 
-BACKENDS = ("aot_eager", "auto")
+BACKENDS = ("eager", "aot_eager", "auto")
 
 
 def runs(model: Model) -> list[tuple[int, int]]:

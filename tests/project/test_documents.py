@@ -25,7 +25,7 @@ def test_tour_shows_every_form() -> None:
     text = run_script("docs/tour.py")
     headings = [int(number) for number in re.findall(r"^(\d+)\. ", text, re.MULTILINE)]
     assert headings == list(range(1, 13))
-    for form in ("LOAD_FAST", "def forward(", "x: ", "aten.", "tangents", "kernel ", "define ", "equal"):
+    for form in ("LOAD_FAST", "def forward(", "x: ", "aten.", "tangent", "kernel ", "define ", "equal"):
         assert form in text, form
 
 
