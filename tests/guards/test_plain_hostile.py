@@ -346,12 +346,18 @@ def test_check_in_a_cycle_is_collected() -> None:
 
     owner = Owner()
     table: dict[str, Any] = {"owner": owner}
-    owner.check = compile_guards([HasKey(Const(table, "table"), "owner", True)], [], 0)
-    assert owner.check(None) == ()
+    # Weakly held: clearing the check must not release what it never owned.
+    watched = [Box(), Owner, check_of]
+    guards = [HasKey(Const(table, "table"), "owner", True), *(IdIs(SeqItem(X, i), o) for i, o in enumerate(watched))]
+    counts = [sys.getrefcount(o) for o in watched]
+    owner.check = compile_guards(guards, [], 1)
+    assert owner.check(None, watched) == ()
     ref = weakref.ref(owner)
-    del owner, table
+    del owner, table, guards
     gc.collect()
     assert ref() is None
+    gc.collect()
+    assert [sys.getrefcount(o) for o in watched] == [counts[0], counts[1] - 1, counts[2]]
 
 
 def _leaked_blocks(run: Any) -> int:

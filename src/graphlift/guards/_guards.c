@@ -200,8 +200,10 @@ static int check_clear(Check *self) {
     for (int32_t i = 0; i < self->n_nodes; i++) Py_CLEAR(self->nodes[i].key);
     for (int32_t i = 0; i < self->n_leaves; i++) Py_CLEAR(self->leaves[i].obj);
     for (int32_t i = 0; i < self->n_refs; i++) {
-        if (self->refs[i].weak == NULL) Py_CLEAR(self->refs[i].ptr);
+        /* Clearing may happen twice, and a weakly held object must not be taken for an owned one then. */
+        if (self->refs[i].weak != NULL) self->refs[i].ptr = NULL;
         Py_CLEAR(self->refs[i].weak);
+        Py_CLEAR(self->refs[i].ptr);
     }
     for (int32_t i = 0; i < self->n_attrs; i++) Py_CLEAR(self->attrs[i].name);
     for (int32_t i = 0; i < self->n_relations; i++) Py_CLEAR(self->relations[i].fn);
