@@ -66,6 +66,8 @@ def host_target() -> Target:
 @functools.cache
 def target_machine(target: Target) -> llvm.TargetMachine:
     """An LLVM target machine for the host CPU, restricted to AVX2 where the target is."""
+    # Loop strength reduction is the dearest pass of code generation, and our addresses are base + index already.
+    llvm.set_option("graphlift", "-disable-lsr")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()

@@ -223,8 +223,12 @@ class Builder:
             elif item.kind == "loop":
                 label, (start, stop, step) = item.label, item.bounds
                 out += [f"br label %{label}.pre", f"{label}.pre:", *item.pre]
-                out += [f"%{label}.any = icmp slt i64 {start}, {stop}"]
-                out += [f"br i1 %{label}.any, label %{label}.body, label %{label}.exit", f"{label}.body:"]
+                if "%" in start + stop:
+                    out += [f"%{label}.any = icmp slt i64 {start}, {stop}"]
+                    out += [f"br i1 %{label}.any, label %{label}.body, label %{label}.exit"]
+                else:
+                    out += [f"br label %{label}.{'body' if int(start) < int(stop) else 'exit'}"]
+                out += [f"{label}.body:"]
                 out += [f"{item.index} = phi i64 [ {start}, %{label}.pre ], [ %{label}.next, %{label}.latch ]"]
                 self._render(item, out)
                 out += [f"br label %{label}.latch", f"{label}.latch:"]
