@@ -27,10 +27,13 @@ def frame() -> ModuleType:
     return package
 
 
-def is_ours(error: ImportError) -> bool:
-    """Whether `error` is about one of the extensions, absent or not loadable."""
-    text = str(error)
-    return error.name in _EXTENSIONS or any(f"import name {leaf!r}" in text for leaf in _LEAVES)
+def is_ours(error: BaseException | None) -> bool:
+    """Whether `error`, or what caused it, is about one of the extensions, absent or not loadable."""
+    while isinstance(error, ImportError):
+        if error.name in _EXTENSIONS or any(f"import name {leaf!r}" in str(error) for leaf in _LEAVES):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def missing(error: ImportError) -> MissingExtension:
