@@ -565,7 +565,7 @@ def _many_locals() -> Callable[..., Any]:
     lines = ["def many(n, out):", "    total = 0", f"    {', '.join(names)} = range(n, n + {len(names)})"]
     lines += ["    for k in range(2):"]
     lines += [f"        if k == {k % 2}: total += {name}; out.append({name})" for k, name in enumerate(names[::28])]
-    lines += [f"        if k > 2: out.{name} = {name} + {1000 + i}" for i, name in enumerate(names)]
+    lines += [f"        if k > 2: out.{name} = {name} + {1000 + i}" for i, name in enumerate(names[::9])]
     lines += ["    return total, v279, len(out), lambda: v5"]
     scope: dict[str, Any] = {}
     exec(compile("\n".join(lines), __file__, "exec"), scope)

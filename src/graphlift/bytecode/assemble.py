@@ -9,6 +9,7 @@ from __future__ import annotations
 import opcode as _opcode
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from graphlift.bytecode.instr import Positions
 from graphlift.bytecode.version import CACHES, TABLE
@@ -146,25 +147,38 @@ def _linetable(items: list[Item], units: list[int], first_line: int) -> bytes:
     """Source: Objects/locations.md. Only the long, the column-free and the empty forms are used."""
     out = bytearray()
     line = first_line
-    for item, size in zip(items, units, strict=True):
-        start, end, column, end_column = item.positions
+    index, count = 0, len(items)
+    while index < count:
+        positions = items[index].positions
+        size = 0
+        while index < count and items[index].positions == positions:
+            size += units[index]
+            index += 1
+        start = positions[0]
+        kind, tail = _location(positions)
         while size > 0:
             length = min(size, 8)
             size -= length
-            if start is None:
-                out.append(0x80 | 15 << 3 | length - 1)
-                continue
-            delta, line = start - line, start
-            if column is None or end_column is None or end is None or end < start:
-                out.append(0x80 | 13 << 3 | length - 1)
-                _signed_varint(out, delta)
-                continue
-            out.append(0x80 | 14 << 3 | length - 1)
-            _signed_varint(out, delta)
-            _varint(out, end - start)
-            _varint(out, column + 1)
-            _varint(out, end_column + 1)
+            out.append(kind | length - 1)
+            if start is not None:
+                _signed_varint(out, start - line)
+                line = start
+            out += tail
     return bytes(out)
+
+
+@lru_cache(maxsize=4096)
+def _location(positions: Positions) -> tuple[int, bytes]:
+    """The first byte of a location, its length apart, and the bytes after the line."""
+    start, end, column, end_column = positions
+    if start is None:
+        return 0x80 | 15 << 3, b""
+    if column is None or end_column is None or end is None or end < start:
+        return 0x80 | 13 << 3, b""
+    tail = bytearray()
+    for value in (end - start, column + 1, end_column + 1):
+        _varint(tail, value)
+    return 0x80 | 14 << 3, bytes(tail)
 
 
 def _varint(out: bytearray, value: int) -> None:

@@ -127,7 +127,8 @@ class _Frame:
         if self.displaced:
             names[0] = ".first"
         names += [f".stack{slot}" for slot in range(temps) if f".stack{slot}" not in own]
-        names += [n for n in info.locals if n not in names]
+        known = set(names)
+        names += [n for n in info.locals if n not in known]
         if self.displaced and self.params[0] not in names:
             names.append(self.params[0])
         self.varnames = tuple(names)

@@ -104,11 +104,14 @@ typedef struct {
     const char *name;
 } Verdict;
 
-/* References that the callee's frame takes over: dropped when the hook sees the frame of `func`. */
+/* A call that graphlift itself is making. When the hook sees the frame of `func`, that frame holds the
+ * arguments, so the references in `slots` and in `one` are dropped: values live no longer than they should. */
 typedef struct {
     PyObject *func;
     PyObject **slots;
     Py_ssize_t count;
+    PyObject **one;
+    bool trampoline;     /* a Handover that the frame returns goes to the trampoline that made the call */
 } Pending;
 
 THREAD_LOCAL Compiled *active_owner;   /* held by the C frame that set it */
@@ -125,6 +128,7 @@ static PyCodeObject *exit_code;        /* returns None; see dispose */
 #endif
 
 static PyObject *hook(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag);
+static PyObject *run_handovers(PyObject *value);
 
 /* ---- installing the hook ---------------------------------------------------------------------------------- */
 
@@ -428,21 +432,22 @@ release_pending(void)
     for (Py_ssize_t i = 0; i < mine.count; i++) {
         Py_CLEAR(mine.slots[i]);
     }
+    if (mine.one != NULL) {
+        Py_CLEAR(*mine.one);
+    }
 }
 
 /* Runs the replacement. `owned`: slots whose references the replacement's frame takes over, NULL for none.
- * Steals the references to the entry and the fetched values. */
+ * Steals the references to the entry and the fetched values. Outside a trampoline a Handover is run at once. */
 static PyObject *
-run_entry(Entry *entry, PyObject **call, Py_ssize_t nargs, PyObject *fetched, PyObject **owned)
+run_entry(Entry *entry, PyObject **call, Py_ssize_t nargs, PyObject *fetched, PyObject **owned, bool trampolined)
 {
     PyObject *replacement = Py_NewRef(entry->replacement);
     Compiled *saved = active_owner;
     Pending outer = pending;
     call[nargs + 2] = fetched;
     if (entry->hook) {
-        if (owned != NULL) {
-            pending = (Pending){replacement, owned, nargs};
-        }
+        pending = (Pending){replacement, owned, owned != NULL ? nargs : 0, &fetched, false};
     }
     else {
         active_owner = NULL;
@@ -450,13 +455,16 @@ run_entry(Entry *entry, PyObject **call, Py_ssize_t nargs, PyObject *fetched, Py
     Py_DECREF(entry);
     PyObject *result =
         PyObject_Vectorcall(replacement, call + 1, (nargs + 2) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-    active_owner = saved;
     pending = outer;
     if (result == NULL) {
         hide_replacement(replacement);
     }
-    Py_DECREF(fetched);
+    Py_XDECREF(fetched);
     Py_DECREF(replacement);
+    active_owner = saved;
+    if (!trampolined && result != NULL && Py_IS_TYPE(result, &Handover_Type)) {
+        result = run_handovers(result);
+    }
     return result;
 }
 
@@ -598,7 +606,8 @@ can_be_root(PyCodeObject *code)
 }
 
 static PyObject *
-handle_frame(PyThreadState *tstate, _PyInterpreterFrame *frame, Compiled *owner, PyCodeObject *code, CodeState *state)
+handle_frame(PyThreadState *tstate, _PyInterpreterFrame *frame, Compiled *owner, PyCodeObject *code,
+             CodeState *state, bool trampolined)
 {
     PyObject *func = FRAME_FUNC(frame);
     if (frame->owner != FRAME_OWNED_BY_THREAD || func == NULL || !PyFunction_Check(func)) {
@@ -637,7 +646,7 @@ handle_frame(PyThreadState *tstate, _PyInterpreterFrame *frame, Compiled *owner,
         result = run_frame(tstate, frame, 0);
     }
     else {
-        result = found < 0 ? NULL : run_entry(hit, call, nargs, fetched, frame->localsplus);
+        result = found < 0 ? NULL : run_entry(hit, call, nargs, fetched, frame->localsplus, trampolined);
         result = dispose(tstate, frame, result);
     }
     if (call != small) {
@@ -653,7 +662,9 @@ hook(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     if (owner == NULL || throwflag) {
         return run_frame(tstate, frame, throwflag);
     }
+    bool trampolined = false;
     if (pending.func != NULL && pending.func == FRAME_FUNC(frame)) {
+        trampolined = pending.trampoline;
         release_pending();
     }
     PyCodeObject *code = FRAME_CODE(frame);
@@ -661,7 +672,7 @@ hook(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     if (state != NULL && state->skip) {
         return run_frame(tstate, frame, 0);
     }
-    return handle_frame(tstate, frame, owner, code, state);
+    return handle_frame(tstate, frame, owner, code, state, trampolined);
 }
 
 /* ---- CompiledCallable ------------------------------------------------------------------------------------- */
@@ -726,7 +737,7 @@ call_entry(Compiled *self, PyObject *const *args, size_t nargsf, PyObject **resu
     Py_INCREF(code);
     int found = find_entry(state, self, call, nargs, &hit, &fetched);
     if (found > 0) {
-        *result = run_entry(hit, call, nargs, fetched, NULL);
+        *result = run_entry(hit, call, nargs, fetched, NULL, false);
     }
     Py_DECREF(code);
     Py_DECREF(func);
@@ -1163,7 +1174,7 @@ run_handover(Handover *self)
     }
     Py_DECREF(self);
     Pending outer = pending;
-    pending = (Pending){func, call + 1, count};
+    pending = (Pending){func, call + 1, count, NULL, true};
     PyObject *result = PyObject_Vectorcall(func, call + 1, count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     pending = outer;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -1179,7 +1190,13 @@ run_handover(Handover *self)
 static PyObject *
 frame_trampoline(PyObject *module, PyObject *value)
 {
-    Py_INCREF(value);
+    return run_handovers(Py_NewRef(value));
+}
+
+/* Steals. */
+static PyObject *
+run_handovers(PyObject *value)
+{
     while (value != NULL && Py_IS_TYPE(value, &Handover_Type)) {
         value = run_handover((Handover *)value);
     }
