@@ -24,6 +24,7 @@ from .trackers import (
     DictVar,
     DictViewVar,
     FunctionVar,
+    IdVar,
     ListVar,
     MethodVar,
     ObjectVar,
@@ -45,6 +46,7 @@ TENSOR_VALUES = frozenset(
 )
 TENSOR_VIEWS = frozenset("T mT H mH real imag".split())
 _CACHED_PROPERTY = functools.cached_property
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
 
 
 def python_type(tracker: Tracker) -> type:
@@ -72,6 +74,7 @@ _TYPES: dict[type, type] = {
     ListVar: list,
     TupleVar: tuple,
     FunctionVar: types.FunctionType,
+    IdVar: int,
     CellVar: types.CellType,
     SuperVar: super,
     GeneratorVar: types.GeneratorType,
@@ -185,7 +188,7 @@ def is_data_descriptor(raw: Any) -> bool:
 def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> Tracker | None:
     """``raw.__get__(obj, cls)`` for an object found on the class."""
     kind = type(raw)
-    if kind is types.FunctionType:
+    if kind is types.FunctionType or kind is _LRU_CACHE:
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
     if kind is property:
         if raw.fget is None:

@@ -7,7 +7,10 @@ Always: what needs a loop over user values is a polyfill in Python, traced like 
 from __future__ import annotations
 
 import builtins
+import collections
+import copyreg
 import functools
+import inspect
 import itertools
 import operator
 import types
@@ -17,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ..guards import Const
 from . import polyfills
 from .attributes import (
     del_attr,
@@ -61,6 +65,7 @@ from .trackers import (
     ConstVar,
     DictVar,
     FunctionVar,
+    IdVar,
     ListVar,
     MethodVar,
     ObjectVar,
@@ -249,6 +254,29 @@ def _super_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     raise Break("unsupported-call", "super().__init__ called as a function")
 
 
+@rule(id)
+def _id(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return IdVar(cap.realize(args[0]))
+
+
+@rule(object.__reduce_ex__)
+def _reduce_ex(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """What ``copy`` and ``pickle`` ask of a plain object: how to make it again."""
+    obj = cap.realize(args[0])
+    plain = type(obj) is ObjectVar and obj.payload is None and not obj.slots
+    if not plain or cap.type_attr(obj.cls, "__reduce__") is not object.__reduce__:  # type: ignore[attr-defined]
+        raise Break("unsupported-call", f"copy of a {describe(obj)}")
+    assert type(obj) is ObjectVar
+    get_state = cap.type_attr(obj.cls, "__getstate__")
+    if isinstance(get_state, types.FunctionType):
+        state = call_special(cap, obj, "__getstate__", [])
+    else:
+        cap.complete(obj.attrs)
+        state = DictVar(dict(obj.attrs.known)) if obj.attrs.known else NONE
+    new = ConstVar(copyreg.__newobj__, Const(copyreg.__newobj__, "copyreg_newobj"))
+    return TupleVar([new, TupleVar([ConstVar(obj.cls, Const(obj.cls, obj.cls.__name__))]), state, NONE, NONE])
+
+
 @rule(vars)
 def _vars(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if not args:
@@ -266,7 +294,7 @@ def _breaking(code: str, *targets: Any) -> None:
 
 
 _breaking("print-or-io", print, input, open)
-_breaking("frame-introspection", locals, globals, dir, id, eval, exec, compile)
+_breaking("frame-introspection", locals, globals, dir, eval, exec, compile)
 _breaking("dynamic-import", builtins.__import__)
 
 
@@ -307,8 +335,6 @@ def _special_method_rules() -> None:
     for cls in (list, dict):
         rule(cls.__setitem__)(lambda cap, args, kwargs: set_item(cap, _payload(args[0]), args[1], args[2]) or NONE)
         rule(cls.__delitem__)(lambda cap, args, kwargs: del_item(cap, _payload(args[0]), args[1]) or NONE)
-    import collections
-
     for method in ("__iter__", "__eq__", "__ne__", "__setitem__", "__delitem__"):
         descriptor = getattr(collections.OrderedDict, method)
         if descriptor not in _registered():
@@ -336,11 +362,6 @@ _special_method_rules()
 
 
 # --- numbers and text -------------------------------------------------------------------------------------------------------
-
-
-@rule(abs)
-def _abs(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return unary(cap, "abs", args[0])
 
 
 @rule(round)
@@ -675,6 +696,25 @@ def _update_wrapper(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
                 wrapper.attrs.known[name] = found
         return wrapper
     raise Break("unsupported-call", "functools.update_wrapper")
+
+
+@rule(inspect.signature)
+def _signature(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    target = cap.realize(args[0])
+    bound = type(target) is MethodVar
+    function = target.func if bound else target  # type: ignore[attr-defined]
+    if type(function) is not ConstVar or not isinstance(function.value, types.FunctionType):
+        raise Break("unsupported-call", f"inspect.signature of a {describe(target)}")
+    real = inspect.signature(types.MethodType(function.value, object()) if bound else function.value)
+    made = ObjectVar(inspect.Signature)
+    parameters = {name: cap.wrap(p, Const(p, f"parameter_{name}")) for name, p in real.parameters.items()}
+    made.slots = {"_parameters": DictVar(parameters, cls=collections.OrderedDict), "_return_annotation": cap.from_python(real.return_annotation)}
+    return made
+
+
+@rule(types.MappingProxyType)
+def _mapping_proxy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return cap.realize(args[0])
 
 
 # --- generators -----------------------------------------------------------------------------------------------------------------

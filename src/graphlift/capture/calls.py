@@ -68,7 +68,6 @@ OPAQUE_MODULES = (
     "threading",
     "pickle",
     "importlib",
-    "inspect",
     "random",
     "tqdm",
 )
@@ -323,7 +322,7 @@ def _construct_constant(cap: Capture, cls: Any, args: Args, kwargs: Kwargs) -> T
 def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
     """``type.__call__``: ``__new__`` and then ``__init__``."""
     this = ConstVar(cls, Const(cls, cls.__name__))
-    if issubclass(cls, (torch.nn.Module, torch.Tensor, type)) or cls in PLAIN_CONSTANTS:
+    if issubclass(cls, (torch.Tensor, type)) or cls in PLAIN_CONSTANTS:
         if cls in PLAIN_CONSTANTS:
             return _construct_constant(cap, cls, args, kwargs)
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")

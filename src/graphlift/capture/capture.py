@@ -49,6 +49,7 @@ from .trackers import (
     CellVar,
     ConstVar,
     DictVar,
+    IdVar,
     LazyVar,
     ListVar,
     MethodVar,
@@ -63,7 +64,7 @@ from .trackers import (
 
 PLAIN_CONSTANTS: frozenset[type] = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), torch.dtype, torch.device}
-    | {torch.layout, torch.memory_format, torch.Size, range, slice}
+    | {torch.layout, torch.memory_format, torch.Size, range, slice, torch.finfo, torch.iinfo}
 )
 IDENTITY_CONSTANTS: tuple[type, ...] = (
     types.FunctionType,
@@ -150,7 +151,8 @@ class Capture:
         kind = type(value)
         if kind in PLAIN_CONSTANTS:
             if not isinstance(source, Const):
-                self.guard(IdIs(source, value) if value is None or kind is bool else Equals(source, value))
+                by_identity = value is None or kind in (bool, torch.finfo, torch.iinfo)
+                self.guard(IdIs(source, value) if by_identity else Equals(source, value))
             return ConstVar(value, source)
         known = self.memo.get(id(value))
         if known is not None:
@@ -439,6 +441,12 @@ class Capture:
         if type(tracker) is ObjectVar:
             if self.type_attr(tracker.cls, "__hash__") is not object.__hash__ and not issubclass(tracker.cls, torch.nn.Module):
                 raise Break("unsupported-object", f"a dictionary key of type {tracker.cls.__name__}, which defines __hash__")
+        if type(tracker) is IdVar:
+            return ("id", self.identity_key(tracker.target))
+        return self.identity_key(tracker)
+
+    def identity_key(self, tracker: Tracker) -> TrackerKey:
+        """The key under which this very object is found in a tracked dictionary."""
         for other in self._identity_keys:
             if other.tracker is tracker:
                 return other

@@ -6,6 +6,7 @@ Always: whatever goes wrong inside, the frame runs eagerly and the reason is rep
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
 import sys
@@ -13,7 +14,8 @@ import sysconfig
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,8 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
         if recompiles:
             _report_recompile(options, func, args, recompiles)
         try:
-            region = capture_region(func, args, options)
+            with collector_paused():
+                region = capture_region(func, args, options)
         except _Eager as eager:
             _event(options, "skip", func, str(eager.reason), eager.reason)
             return SKIP if eager.permanent else None
@@ -104,6 +107,18 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
         return region.check, region.replacement
 
     return handler
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection while compiling: it would walk the whole heap over and over for nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Eager(Exception):

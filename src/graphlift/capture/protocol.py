@@ -23,6 +23,7 @@ from .trackers import (
     ConstVar,
     DictVar,
     DictViewVar,
+    IdVar,
     LazyVar,
     ListVar,
     MethodVar,
@@ -295,6 +296,8 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
 
 
 def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
+    if type(left) is IdVar and type(right) is IdVar:
+        return is_same(cap, left.target, right.target)
     if type(left) is MethodVar and type(right) is MethodVar:
         return is_same(cap, left.self_var, right.self_var) and _identity_equal(cap, left.func, right.func)
     return is_same(cap, left, right)

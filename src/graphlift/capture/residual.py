@@ -25,6 +25,7 @@ from .trackers import (
     DictVar,
     DictViewVar,
     FunctionVar,
+    IdVar,
     LazyVar,
     ListVar,
     MethodVar,
@@ -255,6 +256,9 @@ class Residual:
     def _view(self, tracker: DictViewVar) -> str:
         return f"{self.expr(tracker.owner)}.{tracker.kind}()"
 
+    def _id(self, tracker: IdVar) -> str:
+        return f"id({self.expr(tracker.target)})"
+
     def _keep(self, tracker: Tracker, prefix: str, text: str) -> str:
         name = self.memo[id(tracker)] = self.fresh(prefix)
         self.line(f"{name} = {text}")
@@ -337,6 +341,7 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     MethodVar: Residual._method,
     SuperVar: Residual._super,
     DictViewVar: Residual._view,
+    IdVar: Residual._id,
     SeqIter: Residual._sequence_iterator,
     RangeIter: Residual._range_iterator,
     CallIter: Residual._call_iterator,

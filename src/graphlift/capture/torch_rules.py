@@ -169,6 +169,11 @@ def _assert(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
 
 
+@rule(torch._C._log_api_usage_once)
+def _log_api_usage(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return NONE
+
+
 @rule(torch.is_tensor)
 def _is_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ConstVar(type(cap.realize(args[0])) is TensorVar)

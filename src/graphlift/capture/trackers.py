@@ -221,6 +221,16 @@ class DictViewVar(Tracker):
         self.source = None
 
 
+class IdVar(Tracker):
+    """``id(obj)``: good as a dictionary key and for comparison; its number is known only at run time."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Tracker) -> None:
+        self.target = target
+        self.source = None
+
+
 class NullVar(Tracker):
     """A NULL slot of the interpreter's stack."""
 

@@ -448,7 +448,7 @@ def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwa
 
 
 def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    if info.name == "aten::index" and not any(type(i) is FakeTensor and i.dtype in _MASKS for i in args[1]):
+    if info.name.startswith("aten::index.") and not any(type(i) is FakeTensor and i.dtype in _MASKS for i in args[1]):
         return _pure(mode, info, key, args, kwargs)  # only masks make the size depend on values
     raise DataDependent(info.name)
 
