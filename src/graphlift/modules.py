@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from graphlift.errors import NotBuilt
+
 _REAL_CLASS = object.__dict__["__class__"]
 
 
@@ -147,7 +149,14 @@ def compiled_class(plain: type[nn.Module]) -> type[CompiledModule]:
     if hasattr(plain, "__del__"):
         namespace["__del__"] = _del_once
     # Bases: CompiledModule's slots make it the layout base, so instances may move between compiled classes.
-    return types.new_class(plain.__name__, (CompiledModule, plain), {}, lambda ns: ns.update(namespace))
+    try:
+        return types.new_class(plain.__name__, (CompiledModule, plain), {}, lambda ns: ns.update(namespace))
+    except TypeError as error:
+        raise NotBuilt(
+            f"modules of class {plain.__qualname__} cannot be shared: {error}",
+            expected="an nn.Module class whose instances keep their state in __dict__ (no __slots__)",
+            hint="compile its forward instead: module.forward = graphlift.compile(module.forward)",
+        ) from error
 
 
 def _del_once(self: CompiledModule) -> None:

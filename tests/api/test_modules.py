@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import graphlift
+from graphlift.errors import NotBuilt
 from graphlift.modules import CompiledModule
 
 
@@ -206,6 +207,46 @@ def test_init_subclass_and_del_run_for_the_original_alone() -> None:
     del compiled
     gc.collect()
     assert events == ["del"]
+
+
+def test_lazy_module_takes_its_final_class() -> None:
+    lazy = nn.LazyLinear(4)
+    compiled = graphlift.compile(lazy, backend="eager")
+    assert compiled(X).shape == (5, 4)
+    assert compiled.__class__ is nn.Linear and compiled.weight.shape == (4, 3)
+    torch.testing.assert_close(compiled(X), lazy(X))
+
+
+def test_metaclass_and_class_attributes_are_the_originals() -> None:
+    class Meta(type):
+        pass
+
+    class Custom(nn.Module, metaclass=Meta):
+        limit = 3
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.clamp(max=self.limit)
+
+    compiled = graphlift.compile(Custom(), backend="eager")
+    assert compiled.limit == 3
+    torch.testing.assert_close(compiled(X * 10), (X * 10).clamp(max=3))
+    Custom.limit = 1
+    assert compiled.limit == 1
+    torch.testing.assert_close(compiled(X * 10), (X * 10).clamp(max=1))
+
+
+def test_module_with_slots_is_refused_with_a_way_out() -> None:
+    class Slotted(nn.Module):
+        __slots__ = ("by",)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    with pytest.raises(NotBuilt, match=r"module\.forward = graphlift\.compile"):
+        graphlift.compile(Slotted(), backend="eager")
+    module = Slotted()
+    module.forward = graphlift.compile(module.forward, backend="eager")  # type: ignore[method-assign]
+    torch.testing.assert_close(module(X), X + 1)
 
 
 def test_signature_is_the_originals(pair: tuple[Net, Any]) -> None:

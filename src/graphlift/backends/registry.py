@@ -23,6 +23,7 @@ from graphlift.errors import (
     UnsupportedCPU,
 )
 from graphlift.options import Backend
+from graphlift.timing import stage
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -65,7 +66,8 @@ def _aot_eager(mode: str | None, options: Mapping[str, Any]) -> Backend:
     _no_options("aot_eager", mode, options)
 
     def aot_eager(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from graphlift import pipeline
+        with stage("import"):
+            from graphlift import pipeline
 
         return pipeline.compile_aten(gm, example_inputs)
 
@@ -83,7 +85,8 @@ def _auto(mode: str | None, options: Mapping[str, Any]) -> Backend:
     require_cpu()
 
     def auto(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from graphlift import pipeline
+        with stage("import"):
+            from graphlift import pipeline
 
         return pipeline.compile_native(gm, example_inputs)
 
@@ -218,8 +221,6 @@ def _checked(name: str, fn: Backend) -> Backend:
     """`fn`, timed; a failure or a result that cannot be called becomes BackendError."""
 
     def compile_graph(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        from graphlift.timing import stage
-
         with stage("backend"):
             try:
                 compiled = fn(gm, example_inputs)
