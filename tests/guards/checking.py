@@ -15,7 +15,9 @@ def some_function(*args: Any) -> None:
 class Checked:
     """`passes(*args)`: what the C evaluator says, compared with `explain.evaluate`."""
 
-    def __init__(self, guards: Sequence[Guard], fetch: Sequence[Source] = (), nargs: int = 1, func: Any = None) -> None:
+    def __init__(
+        self, guards: Sequence[Guard], fetch: Sequence[Source] = (), nargs: int = 1, func: Any = None
+    ) -> None:
         self.func = some_function if func is None else func
         self.check = compile_guards(guards, fetch, nargs)
         self.nargs = nargs
@@ -46,7 +48,9 @@ class Checked:
         return str(self.check.explain_failure(self.func, *args))
 
 
-def check_of(guards: Sequence[Guard] | Guard, *args: Any, fetch: Sequence[Source] = (), func: Any = None) -> Checked:
+def check_of(
+    guards: Sequence[Guard] | Guard, *args: Any, fetch: Sequence[Source] = (), func: Any = None
+) -> Checked:
     """A warmed check of guards that hold for ``args``."""
     listed = [guards] if isinstance(guards, Guard) else guards
     return Checked(listed, fetch, len(args), func).warm(*args)

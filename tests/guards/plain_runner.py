@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 import traceback
 
-from tests.guards import test_plain_hostile, test_plain_kinds
+from tests.guards import random_objects, test_plain_hostile, test_plain_kinds
+
+
+def test_random_objects() -> None:
+    for seed in range(60):
+        random_objects.run(seed)
 
 
 def main() -> int:
     failed = passed = 0
-    for module in (test_plain_kinds, test_plain_hostile):
+    for module in (test_plain_kinds, test_plain_hostile, sys.modules[__name__]):
         for name, test in sorted(vars(module).items()):
             if not name.startswith("test_") or not callable(test):
                 continue

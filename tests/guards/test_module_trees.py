@@ -55,16 +55,32 @@ Change = Callable[[Model], Any]
 SEEN: list[tuple[str, Change, Change]] = [
     ("train/eval", lambda m: m.eval(), lambda m: m.train()),
     ("train/eval of one", lambda m: m.blocks[2].drop.eval(), lambda m: m.blocks[2].drop.train()),
-    ("attribute", lambda m: setattr(m.blocks[1], "scale", 0.75), lambda m: setattr(m.blocks[1], "scale", 0.5)),
-    ("attribute type", lambda m: setattr(m.blocks[1], "scale", 1), lambda m: setattr(m.blocks[1], "scale", 0.5)),
-    ("dropout p", lambda m: setattr(m.blocks[0].drop, "p", 0.1), lambda m: setattr(m.blocks[0].drop, "p", 0.25)),
+    (
+        "attribute",
+        lambda m: setattr(m.blocks[1], "scale", 0.75),
+        lambda m: setattr(m.blocks[1], "scale", 0.5),
+    ),
+    (
+        "attribute type",
+        lambda m: setattr(m.blocks[1], "scale", 1),
+        lambda m: setattr(m.blocks[1], "scale", 0.5),
+    ),
+    (
+        "dropout p",
+        lambda m: setattr(m.blocks[0].drop, "p", 0.1),
+        lambda m: setattr(m.blocks[0].drop, "p", 0.25),
+    ),
     ("half", lambda m: m.half(), lambda m: m.float()),
     ("half of one", lambda m: m.head.half(), lambda m: m.head.float()),
     ("bfloat16", lambda m: m.to(torch.bfloat16), lambda m: m.to(torch.float32)),
     ("data shape", lambda m: set_data(m, torch.ones(8, 5)), lambda m: set_data(m, torch.ones(8, 4))),
     ("data dtype", lambda m: set_data(m, torch.ones(8, 4).double()), lambda m: set_data(m, torch.ones(8, 4))),
     ("data strides", lambda m: set_data(m, torch.ones(4, 8).t()), lambda m: set_data(m, torch.ones(8, 4))),
-    ("requires_grad_", lambda m: m.head.weight.requires_grad_(False), lambda m: m.head.weight.requires_grad_(True)),
+    (
+        "requires_grad_",
+        lambda m: m.head.weight.requires_grad_(False),
+        lambda m: m.head.weight.requires_grad_(True),
+    ),
     ("freeze all", lambda m: m.requires_grad_(False), lambda m: m.requires_grad_(True)),
     (
         "buffer shape",
@@ -84,7 +100,10 @@ SEEN: list[tuple[str, Change, Change]] = [
     (
         "bias where there was none",
         lambda m: setattr(m.blocks[0].layers[2], "bias", nn.Parameter(torch.zeros(4))),
-        lambda m: m.blocks[0].layers[2].register_parameter("bias", None) or setattr(m.blocks[0].layers[2], "bias", None),
+        lambda m: (
+            m.blocks[0].layers[2].register_parameter("bias", None)
+            or setattr(m.blocks[0].layers[2], "bias", None)
+        ),
     ),
     (
         "submodule of another class",

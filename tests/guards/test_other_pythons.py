@@ -27,7 +27,9 @@ def interpreter(version: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("version", [v for v in VERSIONS if v != f"{sys.version_info[0]}.{sys.version_info[1]}"])
+@pytest.mark.parametrize(
+    "version", [v for v in VERSIONS if v != f"{sys.version_info[0]}.{sys.version_info[1]}"]
+)
 def test_on(version: str, tmp_path: Path) -> None:
     python = interpreter(version)
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -43,7 +45,17 @@ def test_on(version: str, tmp_path: Path) -> None:
     (copy / "__init__.py").write_text('"""Only the guards."""\n')
     shutil.copytree(ROOT / "tests" / "guards", tmp_path / "tests" / "guards")
     (tmp_path / "tests" / "__init__.py").write_text("")
-    build = [compiler, "-shared", "-fPIC", "-O1", "-g", "-fno-strict-aliasing", "-Wall", "-Werror", f"-I{include}"]
+    build = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-g",
+        "-fno-strict-aliasing",
+        "-Wall",
+        "-Werror",
+        f"-I{include}",
+    ]
     subprocess.run([*build, "_guards.c", "-o", f"_guards{suffix}"], cwd=copy / "guards", check=True)
     run = subprocess.run(
         [python, "-X", "faulthandler", "-m", "tests.guards.plain_runner"],

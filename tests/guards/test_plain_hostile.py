@@ -92,7 +92,9 @@ def test_eq_that_frees_everything_above() -> None:
         return False
 
     inner = attribute("table", attribute("child"))
-    check = Checked([Equals(DictItem(inner, "a"), 1), Equals(DictItem(inner, "b"), 1)], [inner, attribute("child")])
+    check = Checked(
+        [Equals(DictItem(inner, "a"), 1), Equals(DictItem(inner, "b"), 1)], [inner, attribute("child")]
+    )
     for _ in range(20):
         box = Box(child=Box(table={Angry("a", drop): 0, "a": 1, "b": 1}))
         holder.append(box)
@@ -136,7 +138,21 @@ def test_check_that_calls_itself_and_other_checks() -> None:
 
 
 def test_keys_of_odd_types() -> None:
-    keys: list[Any] = [1, 2**70, -1, 1.5, True, None, (1, (2, None)), b"x", frozenset({1}), Box(), int, len, 3j]
+    keys: list[Any] = [
+        1,
+        2**70,
+        -1,
+        1.5,
+        True,
+        None,
+        (1, (2, None)),
+        b"x",
+        frozenset({1}),
+        Box(),
+        int,
+        len,
+        3j,
+    ]
     table = {key: i for i, key in enumerate(keys)}
     items = [Equals(DictItem(X, key), table[key]) for key in keys]
     check = check_of(items, table)
@@ -177,7 +193,21 @@ def test_the_wrong_kind_of_object_everywhere() -> None:
         Equals(Slot(X, "a"), 1),
         DistinctTensors((SeqItem(X, 0), SeqItem(X, 1))),
     ]
-    values = [Weird(), None, 1, "x", object(), int, type, len, Box(), lambda: 0, iter([]), ..., memoryview(b"a")]
+    values = [
+        Weird(),
+        None,
+        1,
+        "x",
+        object(),
+        int,
+        type,
+        len,
+        Box(),
+        lambda: 0,
+        iter([]),
+        ...,
+        memoryview(b"a"),
+    ]
     for guard in guards:
         check = Checked([guard])
         for value in values:
@@ -348,7 +378,10 @@ def test_check_in_a_cycle_is_collected() -> None:
     table: dict[str, Any] = {"owner": owner}
     # Weakly held: clearing the check must not release what it never owned.
     watched = [Box(), Owner, check_of]
-    guards = [HasKey(Const(table, "table"), "owner", True), *(IdIs(SeqItem(X, i), o) for i, o in enumerate(watched))]
+    guards = [
+        HasKey(Const(table, "table"), "owner", True),
+        *(IdIs(SeqItem(X, i), o) for i, o in enumerate(watched)),
+    ]
     counts = [sys.getrefcount(o) for o in watched]
     owner.check = compile_guards(guards, [], 1)
     assert owner.check(None, watched) == ()

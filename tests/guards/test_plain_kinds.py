@@ -385,7 +385,9 @@ def test_predicate() -> None:
 
 
 def test_two_predicates_on_one_source_and_repeated_guards() -> None:
-    check = check_of([TypeIs(X, int), Predicate(lambda x: x > 0, [X], "x > 0"), TypeIs(X, int), Equals(X, 5)], 5)
+    check = check_of(
+        [TypeIs(X, int), Predicate(lambda x: x > 0, [X], "x > 0"), TypeIs(X, int), Equals(X, 5)], 5
+    )
     assert len(check.check.guards) == 3
     assert not check.passes(-5)
 
@@ -395,7 +397,14 @@ def test_two_predicates_on_one_source_and_repeated_guards() -> None:
 
 def test_fetch_order_and_repeats() -> None:
     box = Box(a=1.5, b=[1, 2])
-    sources = [attribute("b"), X, attribute("a"), SeqItem(attribute("b"), -1), attribute("b"), InstanceDict(X)]
+    sources = [
+        attribute("b"),
+        X,
+        attribute("a"),
+        SeqItem(attribute("b"), -1),
+        attribute("b"),
+        InstanceDict(X),
+    ]
     check = check_of([], box, fetch=sources)
     assert check.fetch(box) == (box.b, box, 1.5, 2, box.b, box.__dict__)
     box.b = [3, 4]
@@ -488,7 +497,11 @@ def test_methods_partials_and_properties() -> None:
 
     part = functools.partial(len, [1], key=2)
     check = check_of(
-        [IdIs(Attr(X, "func"), len), Equals(DictItem(Attr(X, "keywords"), "key"), 2), Length(Attr(X, "args"), 1)],
+        [
+            IdIs(Attr(X, "func"), len),
+            Equals(DictItem(Attr(X, "keywords"), "key"), 2),
+            Length(Attr(X, "args"), 1),
+        ],
         part,
     )
     part.keywords["key"] = 3

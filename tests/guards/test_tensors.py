@@ -14,10 +14,14 @@ import torch
 
 from graphlift.guards import (
     Arg,
+    DictItem,
     DistinctTensors,
     Equals,
+    HasKey,
     IdIs,
+    InstanceDict,
     NoOverlap,
+    SeqItem,
     StorageOffset,
     TensorGrad,
     TensorMeta,
@@ -39,7 +43,9 @@ class Wrapper(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Wrapper:
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, strides=inner.stride())
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, strides=inner.stride()
+        )
 
     def __init__(self, inner: torch.Tensor) -> None:
         self.inner = inner
@@ -152,14 +158,25 @@ def test_loosened_spec() -> None:
 
 def test_tensor_replaced_by_something_else() -> None:
     holder = [torch.ones(2, 3)]
-    from graphlift.guards import SeqItem
-
     check = check_of([TensorMeta(SeqItem(X, 0), TensorSpec.of(holder[0]))], holder, fetch=[SeqItem(X, 0)])
     for other in [*other_tensors().values(), None, 3, "tensor"]:
         holder[0] = other
         assert not check.passes(holder)
     holder[0] = torch.zeros(2, 3)
     assert check.fetch(holder)[0] is holder[0]
+
+
+def test_attributes_set_on_tensors() -> None:
+    x = torch.ones(2)
+    flag = DictItem(InstanceDict(X), "flag")
+    absent = check_of(HasKey(InstanceDict(X), "flag", False), x)
+    x.flag = 1
+    check = check_of(Equals(flag, 1), x)
+    assert not absent.passes(x)
+    x.flag = 2
+    assert not check.passes(x) and not check.passes(torch.ones(2))
+    del x.flag
+    assert absent.passes(x) and absent.passes(torch.nn.Parameter(torch.ones(2)))
 
 
 def test_distinct_and_identity() -> None:

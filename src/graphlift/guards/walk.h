@@ -229,10 +229,14 @@ static PyObject *load_grad(State *st, PyObject *obj) {
     return value == NULL ? failed() : value;
 }
 
+/* New reference. Makes the dict if the instance has none yet, as reading __dict__ does. */
 static PyObject *instance_dict(PyObject *obj) {
-    PyObject **dict = _PyObject_GetDictPtr(obj); /* makes the dict if the instance has none yet */
-    if (dict == NULL || *dict == NULL || !PyDict_Check(*dict)) return failed();
-    return *dict;
+    PyObject **place = _PyObject_GetDictPtr(obj);
+    if (place == NULL) return failed();
+    PyObject *dict = *place != NULL ? Py_NewRef(*place) : PyObject_GenericGetDict(obj, NULL);
+    if (dict == NULL) return failed();
+    if (!PyDict_Check(dict)) Py_CLEAR(dict);
+    return dict;
 }
 
 static PyObject *sequence_item(PyObject *obj, Py_ssize_t i) {
@@ -258,7 +262,7 @@ static inline PyObject *node_key(const Check *check, const Node *node) {
 static PyObject *load(State *st, Node *node, PyObject *obj) {
     switch (node->kind) {
     case N_INSTANCE_DICT:
-        return Py_XNewRef(instance_dict(obj));
+        return instance_dict(obj);
     case N_DICT_ITEM:
         return PyDict_Check(obj) ? dict_lookup(st, obj, node_key(st->check, node)) : NULL;
     case N_SEQ_ITEM:
