@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import keyword
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +20,8 @@ from graphlift.lower.interpret import check, extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
 from graphlift.runtime.externs import caller, describe, out_form, scales
 from graphlift.runtime.memory import Memory
+
+Run = Callable[[Sequence[Any]], list[Any]]
 
 
 def _kernel_caller(address: int, count: int) -> Callable[..., None]:
@@ -30,112 +34,164 @@ def _kernel_caller(address: int, count: int) -> Callable[..., None]:
     return call
 
 
-def _typed(arena: torch.Tensor, offset: int, spec: TensorSpec) -> torch.Tensor:
-    size = extent_of(spec.shape, spec.stride) * spec.dtype.itemsize
-    return arena[offset : offset + size].view(spec.dtype).as_strided(spec.shape, spec.stride)
+def _typed(arena: torch.Tensor, offset: int, dtype: torch.dtype, shape: Any, stride: Any) -> torch.Tensor:
+    size = extent_of(shape, stride) * dtype.itemsize
+    return arena[offset : offset + size].view(dtype).as_strided(shape, stride)
 
 
 def _shifted(base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], shift: int) -> torch.Tensor:
     return base.as_strided(shape, stride, base.storage_offset() + shift)
 
 
-def _storage(size_bytes: int, spec: TensorSpec) -> torch.Tensor:
-    return torch.empty(-(-size_bytes // spec.dtype.itemsize), dtype=spec.dtype)
+def _storage(size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(-(-size_bytes // dtype.itemsize), dtype=dtype)
+
+
+class _Writer:
+    """The lines of ``run`` and the names they use."""
+
+    def __init__(
+        self, plan: Plan, memory: Memory, kernels: dict[int, NativeKernel], out_calls: set[int]
+    ) -> None:
+        self.plan, self.memory, self.kernels, self.out_calls = plan, memory, kernels, out_calls
+        self.scope: dict[str, Any] = {"torch": torch, "shifted": _shifted, "typed": _typed, "storage": _storage}
+        self.lines: list[str] = []
+        self.defined: set[str] = set()
+        self.identifiers: dict[str, str] = {}
+        self.taken: set[str] = {"inputs", "arena", "run", "_"}
+        self.bases: dict[str, str] = {}
+        self.functions: dict[int, str] = {}
+        self.views = {step.output: step.base for step in plan.steps if isinstance(step, ViewCall)}
+
+    def name(self, tensor: str) -> str:
+        """A Python identifier for a tensor of the plan."""
+        found = self.identifiers.get(tensor)
+        if found is None:
+            found = re.sub(r"\W", "_", tensor)
+            if not found.isidentifier() or keyword.iskeyword(found):
+                found = f"t_{found}"
+            while found in self.taken or found in self.scope:
+                found += "_"
+            self.taken.add(found)
+            self.identifiers[tensor] = found
+        return found
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"    {text}")
+
+    def need(self, tensor: str) -> str:
+        """The identifier of a tensor, with a line that makes it before its first use."""
+        name = self.name(tensor)
+        if tensor in self.defined:
+            return name
+        spec = self.plan.tensors[tensor]
+        storage = self.memory.storages[spec.storage]
+        geometry = f"{spec.shape}, {spec.stride}"
+        if tensor in self.views:
+            base = self.need(self.views[tensor])
+            shift = spec.offset - self.plan.tensors[self.views[tensor]].offset
+            self.line(f"{name} = shifted({base}, {geometry}, {shift})")
+        elif storage.kind == "arena":
+            offset = storage.offset + spec.offset * spec.dtype.itemsize
+            self.line(f"{name} = typed(arena, {offset}, {spec.dtype}, {geometry})")
+        else:
+            base = self._base(storage.name, storage.size_bytes, spec)
+            self.line(f"{name} = shifted({base}, {geometry}, {spec.offset})")
+        self.defined.add(tensor)
+        return name
+
+    def _base(self, storage: str, size_bytes: int, spec: TensorSpec) -> str:
+        found = self.bases.get(storage)
+        if found is None:
+            found = self.bases[storage] = f"storage_{len(self.bases)}"
+            self.line(f"{found} = storage({size_bytes}, {spec.dtype})")
+        return found
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    def kernel(self, position: int, step: KernelCall) -> None:
+        address = self.kernels[position].address
+        function = self.functions.get(address)
+        if function is None:
+            function = self.functions[address] = f"kernel_{len(self.functions)}"
+            self.scope[function] = _kernel_caller(address, len(step.kernel.buffers))
+        arguments = ", ".join([self.need(n) for n in step.buffers])
+        origin = "  # " + "; ".join(step.origins) if step.origins else ""
+        self.line(f"{function}({arguments}){origin}".replace("\n", " "))
+
+    def extern(self, position: int, step: ExternCall) -> None:
+        function = f"extern_{position}"
+        if position in self.out_calls:
+            form = out_form(self.plan, step)
+            assert form is not None and step.outputs[0] is not None
+            beta, alpha = scales(step) if form.scaled else (0.0, 0.0)
+            self.scope[function] = (
+                functools.partial(form.python, beta=beta, alpha=alpha) if form.scaled else form.python
+            )
+            arguments = ", ".join([self.need(a.name) for a in step.args])
+            self.line(f"{function}({arguments}, out={self.need(step.outputs[0])})  # {describe(step)}")
+            return
+        self.scope[function], used = caller(step)
+        arguments = ", ".join([self.need(n) for n in used])
+        results = [self.name(n) if n else "_" for n in step.outputs]
+        returns = getattr(getattr(step.target, "_schema", None), "returns", [None])
+        single = len(results) == 1 and len(returns) == 1 and "[]" not in str(getattr(returns[0], "type", ""))
+        left = f"{results[0]} = " if single else f"[{', '.join(results)}, *_] = " if results else ""
+        self.line(f"{left}{function}({arguments})  # {describe(step)}".replace("\n", " "))
+        self.defined.update(n for n in step.outputs if n)
+
+    def check(self, position: int, step: CheckCall) -> None:
+        self.scope[f"check_{position}"] = functools.partial(check, step)
+        message = step.message.replace("\n", " ")
+        self.line(f"check_{position}({self.need(step.flag)}, {self.need(step.index)})  # {message}")
+
+    def constant(self, value: Any) -> str:
+        if value is None or isinstance(value, (bool, int)):
+            return repr(value)
+        name = f"constant_{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def write(self) -> str:
+        plan = self.plan
+        names = [self.name(n) if n else "_" for n in plan.inputs]
+        if names:
+            self.line(f"[{', '.join(names)}] = inputs")
+        self.defined.update(n for n in plan.inputs if n)
+        for tensor, value in plan.constants.items():
+            self.scope[self.name(tensor)] = value
+            self.defined.add(tensor)
+        if self.memory.arena_bytes:
+            self.line(f"arena = torch.empty({self.memory.arena_bytes}, dtype=torch.uint8)  # all intermediates")
+        for position, step in enumerate(plan.steps):
+            match step:
+                case KernelCall():
+                    self.kernel(position, step)
+                case ExternCall():
+                    self.extern(position, step)
+                case CheckCall():
+                    self.check(position, step)
+                case ViewCall():
+                    self.need(step.output)
+        outputs = [
+            self.need(o.name if isinstance(o, Ref) else o) if isinstance(o, (Ref, str)) else self.constant(o)
+            for o in plan.outputs
+        ]
+        self.line(f"return [{', '.join(outputs)}]")
+        return "\n".join(["def run(inputs):", *self.lines]) + "\n"
 
 
 def python_launcher(
     plan: Plan, memory: Memory, kernels: dict[int, NativeKernel], out_calls: set[int]
-) -> tuple[str, Callable[[Sequence[Any]], list[Any]]]:
+) -> tuple[str, Run]:
     """Source text of ``run(inputs)`` and the function."""
-    names: dict[str, Any] = {"torch": torch, "shifted": _shifted, "typed": _typed, "storage": _storage, "spec": plan.tensors}
-    lines = ["def run(inputs):"]
-    if plan.inputs:
-        lines.append("    " + ", ".join(n or "_" for n in plan.inputs) + ", = inputs")
-    defined = {n for n in plan.inputs if n}
-    for name, value in plan.constants.items():
-        names[name] = value
-        defined.add(name)
-    if memory.arena_bytes:
-        lines.append(f"    arena = torch.empty({memory.arena_bytes}, dtype=torch.uint8)  # all intermediates")
-    bases: set[str] = set()
-    views = {step.output: step.base for step in plan.steps if isinstance(step, ViewCall)}
-    native: dict[int, str] = {}
-
-    def need(name: str) -> str:
-        if name in defined:
-            return name
-        spec = plan.tensors[name]
-        storage = memory.storages[spec.storage]
-        geometry = f"{spec.shape}, {spec.stride}"
-        if name in views:
-            base = need(views[name])
-            lines.append(f"    {name} = shifted({base}, {geometry}, {spec.offset - plan.tensors[base].offset})")
-        elif storage.kind == "arena":
-            offset = storage.offset + spec.offset * spec.dtype.itemsize
-            lines.append(f"    {name} = typed(arena, {offset}, spec[{name!r}])  # {spec.dtype} {geometry}")
-        else:
-            base = f"storage_{len(bases)}"
-            found = names.get(("base", storage.name))  # type: ignore[call-overload]
-            if found is None:
-                names["base", storage.name] = found = base  # type: ignore[index]
-                bases.add(base)
-                lines.append(f"    {base} = storage({storage.size_bytes}, spec[{name!r}])")
-            lines.append(f"    {name} = shifted({found}, {geometry}, {spec.offset})")
-        defined.add(name)
-        return name
-
-    for position, step in enumerate(plan.steps):
-        match step:
-            case KernelCall(kernel, buffers):
-                address = kernels[position].address
-                function = native.get(address)
-                if function is None:
-                    function = native[address] = f"kernel_{len(native)}"
-                    names[function] = _kernel_caller(address, len(kernel.buffers))
-                arguments = ", ".join([need(n) for n in buffers])
-                origin = "  # " + "; ".join(step.origins) if step.origins else ""
-                lines.append(f"    {function}({arguments}){origin}")
-            case ExternCall() if position in out_calls:
-                form = out_form(plan, step)
-                assert form is not None
-                beta, alpha = scales(step) if form.scaled else (0.0, 0.0)
-                call = functools.partial(form.python, beta=beta, alpha=alpha) if form.scaled else form.python
-                names[f"extern_{position}"] = call
-                arguments = ", ".join([need(a.name) for a in step.args])
-                lines.append(f"    extern_{position}({arguments}, out={need(step.outputs[0])})  # {describe(step)}")
-            case ExternCall():
-                names[f"extern_{position}"], used = caller(step)
-                arguments = ", ".join([need(n) for n in used])
-                results = [n or "_" for n in step.outputs]
-                single = len(results) == 1 and len(getattr(getattr(step.target, "_schema", None), "returns", [0])) <= 1
-                left = f"{results[0]} = " if single else "[" + ", ".join(results) + ", *_] = " if results else ""
-                lines.append(f"    {left}extern_{position}({arguments})  # {describe(step)}")
-                defined.update(n for n in step.outputs if n)
-            case CheckCall():
-                names[f"check_{position}"] = functools.partial(check, step)
-                lines.append(f"    check_{position}({need(step.flag)}, {need(step.index)})  # {step.message}")
-            case ViewCall():
-                need(step.output)
-    outputs = [
-        need(o.name if isinstance(o, Ref) else o) if isinstance(o, (Ref, str)) else _constant(o, names) for o in plan.outputs
-    ]
-    lines.append(f"    return [{', '.join(outputs)}]")
-    text = "\n".join(lines) + "\n"
-    code = compile(text, "<graphlift launcher>", "exec")
-    scope = {key: value for key, value in names.items() if isinstance(key, str)}
-    exec(code, scope)
-    inner = scope["run"]
+    writer = _Writer(plan, memory, kernels, out_calls)
+    text = writer.write()
+    exec(compile(text, "<graphlift launcher>", "exec"), writer.scope)
+    inner = writer.scope["run"]
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         with torch.no_grad():
             return inner(inputs)  # type: ignore[no-any-return]
 
     return text, run
-
-
-def _constant(value: Any, names: dict[str, Any]) -> str:
-    if value is None or isinstance(value, (bool, int)):
-        return repr(value)
-    name = f"constant_{len(names)}"
-    names[name] = value
-    return name
