@@ -24,14 +24,15 @@ def joint(
         rest = flat[len(names) :]
 
         def of_trained(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
-            every = {**values, **parameters}
+            every = {**{n: t.clone() for n, t in values.items()}, **parameters}  # buffers may be written
             return loss(lambda *args, **kw: torch.func.functional_call(module, every, args, kw), *rest)
 
         gradients, result = torch.func.grad_and_value(of_trained)({n: values[n] for n in trained})
         return [result, *[gradients[n] for n in trained]]
 
     example = [t.detach().clone() for t in state.values()] + list(inputs)
-    functional = torch.func.functionalize(step, remove="mutations")
-    gm = make_fx(functional, tracing_mode="fake", decomposition_table=decompositions, _allow_non_fake_inputs=True)(*example)
+    # Decompositions may write (running statistics): functionalised after they have run.
+    gm = make_fx(step, tracing_mode="fake", decomposition_table=decompositions, _allow_non_fake_inputs=True)(*example)
+    gm = make_fx(torch.func.functionalize(gm, remove="mutations"), tracing_mode="fake")(*example)
     gm.graph.eliminate_dead_code()
     return gm, example

@@ -72,7 +72,9 @@ def _traits(target: Any) -> tuple[bool, bool]:
     return views or target in _VIEWS, torch.Tag.nondeterministic_seeded in target.tags
 
 
-_VIEWS = frozenset(overload(n) for n in ("_unsafe_view", "reshape", "_reshape_alias"))
+_VIEWS = frozenset(overload(n) for n in (
+    "_unsafe_view", "reshape", "_reshape_alias", "unsafe_split.Tensor", "unsafe_chunk", "unsafe_split_with_sizes",
+))  # fmt: skip
 
 
 class _GraphBuilder:
@@ -246,8 +248,9 @@ class _GraphBuilder:
             found = self.places[value.id] = self._geometry(value, stride)
         if stride is not None and not _same_strides(value.shape, found.stride, stride):
             copied = self.b.copy(value, stride)
-            copied.name = ""
             return Place(copied, copied, copied.stride, 0)
+        if stride is not None and stride != found.stride and found.value.kind == VIEW:
+            return Place(found.value, found.root, stride, found.offset)  # strides of dimensions of size 1 show, too
         return found
 
     def _geometry(self, value: Value, stride: tuple[int, ...] | None) -> Place:

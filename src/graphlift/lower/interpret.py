@@ -14,8 +14,18 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from graphlift.lower.ir import CheckCall, ExternCall, Kernel, KernelCall, Loop, Node, Plan, Ref, Store, ViewCall
-
+from graphlift.lower.ir import (
+    CheckCall,
+    ExternCall,
+    Kernel,
+    KernelCall,
+    Loop,
+    Node,
+    Plan,
+    Ref,
+    Store,
+    ViewCall,
+)
 
 # Every op of the IR besides const, axis, load, reduced, cast and bitcast. Adding one: a row here, one in codegen.
 OPS: dict[str, Callable[..., torch.Tensor]] = {

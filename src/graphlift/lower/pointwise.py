@@ -147,7 +147,10 @@ def div_mode(b: Builder, out: Meta, x: Any, y: Any, rounding_mode: str | None = 
     if rounding_mode == "floor":
         return elementwise(b, out, lambda p, q: op("floordiv", p, q), (x, y), cost=8)
     if floating:
-        return elementwise(b, out, lambda p, q: op("trunc", div(p, q)), (x, y), cost=4)
+        # ATen rounds the quotient to the tensors' dtype before it truncates.
+        return elementwise(
+            b, out, lambda p, q: op("trunc", cast(cast(div(p, q), out.dtype), p.dtype)), (x, y), cost=4
+        )
     return elementwise(b, out, lambda p, q: op("truncdiv", p, q), (x, y), cost=8)
 
 

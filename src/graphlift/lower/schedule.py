@@ -116,23 +116,23 @@ def _need(graph: Graph, place: Place) -> None:
 
 def classify(live: Sequence[Value | Extern]) -> None:
     """Decide which computed values are items; the others are inlined into each of their users."""
-    leaves: dict[int, frozenset[int]] = {}
+    leaves: dict[int, frozenset[Value]] = {}
     for value in live:
         if isinstance(value, Extern):
             continue
         if value.kind == REDUCE:
             value.is_item = True
             continue
-        cost, full = value.cost, frozenset()
+        cost, full, half = value.cost, set(), value.numel // 2
         for source in value.inputs:
             root = root_of(source)
             if root.kind == POINT and not root.is_item:
                 cost += root.cost
-                full |= leaves[root.id]
-            elif 2 * root.numel >= value.numel:
-                full |= {root.id}
+                full.update([leaf for leaf in leaves[root.id] if leaf.numel >= half])
+            elif root.numel >= half:
+                full.add(root)
         value.cost = cost
-        leaves[value.id] = full
+        leaves[value.id] = frozenset(full)
         if value.is_item:
             continue
         cheap = cost <= CHEAP_COST and len(full) <= 1
