@@ -157,7 +157,7 @@ def _build_inference(
 def _straight(around: Surroundings) -> bool:
     """Whether the graph's outputs are the region's, with nothing to do around them."""
     return (
-        not (around.mutations or around.metadata or around.bases)
+        not (around.mutations or around.metadata or around.bases or around.touched)
         and around.grad_mode_after == around.grad_mode
         and len(around.outputs) == len(around.differentiable)
         and all(type(p) is FromSlot and p == FromSlot(k) for k, p in enumerate(around.outputs))
@@ -263,7 +263,7 @@ class _Handover:
         for k, v in enumerate(trace.outputs):
             slot_of.setdefault(v, k)
         root_slot = {memory_root(v): k for k, v in enumerate(trace.outputs)}
-        written = {m.input for m in joint.around.mutations} | {i for b in joint.around.bases for i in b.members}
+        written = joint.changed_inputs()
         count = len(joint.leaves)
         self.saved_inputs: list[tuple[int, Value]] = []
         self.saved_slots: list[tuple[int, Value]] = []

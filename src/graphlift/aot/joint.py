@@ -23,6 +23,7 @@ from .plan import (
     FallBack,
     FromInput,
     FromSlot,
+    Geometry,
     Literal,
     MetadataMutation,
     Mutation,
@@ -50,6 +51,16 @@ class Joint:
     has_backward: bool
     uses_random: bool
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
+
+    def changed_inputs(self) -> set[int]:
+        """Inputs that are not, after the region ran, what they were before (values, metadata or version)."""
+        around = self.around
+        changed = {m.input for m in (*around.mutations, *around.metadata)} | set(around.touched)
+        changed.update(i for b in around.bases for i in b.members)
+        for group in self.storage_groups:
+            if changed & set(group):
+                changed.update(group)
+        return changed
 
 
 @dataclass(slots=True)
@@ -90,7 +101,10 @@ def _trace(
         if _autocast_state() != autocast:
             raise FallBack("the region changes autocast and leaves it changed")
         traced = _Outputs(rec, given, around)
-        traced.classify(outs)
+        try:
+            traced.classify(outs)
+        except RuntimeError as e:  # a view whose history autograd refuses to give
+            raise FallBack(str(e)) from None
         has_backward = any(around.differentiable)
         if has_backward:
             _differentiate(rec, given, traced, sources)
@@ -304,25 +318,25 @@ class _Outputs:
         if i is not None:
             return FromInput(i)
         path = tuple(s for s in out.path)
-        if out.requires_grad and out.is_leaf:
+        untracked = any(not s.grad_mode for s in path)  # such a view says it requires grad, with no history
+        if out.requires_grad and out.is_leaf and not untracked:
             raise FallBack("an output is a new leaf that requires grad")
-        if out.requires_grad and any(s.func is aten.detach.default or not s.grad_mode for s in path):
+        if out.requires_grad and any(s.func is aten.detach.default for s in path):
             raise FallBack("a detached alias has a gradient history of its own")
         i = self._home_input.get(id(out.home))
         if i is not None:
             return self._view_of_input(out, i, path)
-        constant = any(v is out.home.first for _, v in self.rec.constants)
-        if constant:
+        if id(out.home) in self.rec.constant_homes:
             raise FallBack("an output aliases a constant of the graph")
         return self._view_of_slot(out, path)
 
     def _view_of_input(self, out: FakeTensor, i: int, path: tuple) -> OutputPlan:
-        if self.given.fakes[i].path and not self.given.bases:
-            raise FallBack("a view of an input whose metadata changed in place")
-        if any(s.in_place for s in path):
-            raise FallBack("an alias of an input changed its metadata in place")
         if any(out.home is base.home for _, _, base in self.given.bases):
             return self._view_of_member(out, path)
+        own = self.given.fakes[i].path  # changes of the input's own metadata, which come first
+        if path[: len(own)] != own:
+            raise FallBack("a view made before its input's metadata changed in place")
+        path = path[len(own) :]
         if out.requires_grad and not self.given.fakes[i].requires_grad:
             raise FallBack("an alias of an input has a gradient history of its own")
         return FromInput(i, path)
@@ -337,15 +351,16 @@ class _Outputs:
         root = out.home.root
         if root is None:
             raise FallBack("an output has no owner")
-        if out is root or all(s.in_place for s in path) and not root.path:
-            if out is not root:
-                raise FallBack("a tensor took over the storage of another")
+        if out is root:
             return FromSlot(self._slot(out))
         if out.requires_grad and not root.requires_grad:
             raise FallBack("a view has a gradient history of its own")
         slot = self._slot(root)
-        if root.path or any(s.in_place for s in path):
-            return FromSlot(slot, path, (out.spec, out.spec.offset - root.spec.offset))
+        if root.path:
+            if out.spec.dtype != root.spec.dtype:
+                raise FallBack("a view as another dtype of a tensor whose metadata changed in place")
+            delta = out.spec.offset - root.spec.offset
+            return FromSlot(slot, (), Geometry(out.spec, delta, out._is_view(), all(s.grad_mode for s in path)))
         return FromSlot(slot, path)
 
     def _slot(self, fake: FakeTensor) -> int:
@@ -368,13 +383,20 @@ class _Outputs:
             home = fake.home
             in_place = tuple(s for s in fake.path if s.in_place)
             became_differentiable = fake.grad_fn is not given.grad_fns[i]
-            if fake.requires_grad != given.needs_grad[i] and not became_differentiable:
+            if fake.requires_grad != given.needs_grad[i] and not (became_differentiable and fake.requires_grad):
                 raise FallBack("an input's requires_grad flag changes inside the region")
+            written = home.version != 0 and home.base is not home.first
             if in_place:
-                if became_differentiable or i in with_base:
+                if (became_differentiable and written) or i in with_base:
                     raise FallBack("an input's metadata change in place under autograd")
                 self.around.metadata.append(MetadataMutation(i, in_place))
-            if home.version == 0 or home.base is home.first or i in with_base:
+            if i in with_base:
+                if became_differentiable:
+                    raise FallBack("inputs that share memory are written, and one of them comes to require grad")
+                continue
+            if not written:
+                if not in_place and not torch.is_inference_mode_enabled() and fake._version != given.versions[i]:
+                    self.around.touched.append(i)
                 continue
             hidden = not torch.is_inference_mode_enabled() and fake._version == given.versions[i]
             self._slot_of[-1 - i] = slot = len(self.slots)
@@ -413,6 +435,7 @@ def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs, sources: lis
         raise FallBack(f"the backward cannot be traced: {e}") from e
     found = dict(zip(wanted, grads, strict=True))
     rec.trace.grads = [rec.read(g) if (g := found.get(i)) is not None else None for i in range(len(given.real))]
+    rec.trace.grads += [None] * len(given.bases)
 
 
 def _dense(spec: Any) -> Any:

@@ -33,16 +33,25 @@ class FromInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Geometry:
+    """A view by strides: metadata, distance from the owner's offset, and whether autograd sees it as a view."""
+
+    spec: Spec
+    delta: int
+    is_view: bool
+    grad_mode: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FromSlot:
     """An output of the graph itself (empty path), or a view of it rebuilt outside.
 
-    `geometry` replaces the path where the owner's own metadata were changed in place: (spec, elements past the owner's
-    offset).
+    `geometry` replaces the path where the owner's own metadata were changed in place.
     """
 
     slot: int
     path: Path = ()
-    geometry: tuple[Spec, int] | None = None
+    geometry: Geometry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,7 @@ class Surroundings:
     outputs: list[OutputPlan] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     metadata: list[MetadataMutation] = field(default_factory=list)
+    touched: list[int] = field(default_factory=list)  # inputs whose version moves although their values stay
     bases: list[SyntheticBase] = field(default_factory=list)
     differentiable: list[bool] = field(default_factory=list)  # per slot
     grad_mode: bool = True

@@ -49,6 +49,7 @@ class Recorder(FakeMode):
         self.stage = FORWARD
         self.source: Any = None
         self.constants: list[tuple[Tensor, Value]] = []
+        self.constant_homes: set[int] = set()
         self.homes: list[Home] = []
         self.compress_masks = False
         self._decompositions = decompositions or {}
@@ -106,6 +107,8 @@ class Recorder(FakeMode):
         """Make `value` the fake's value, and with it its storage's."""
         home = fake.home
         home.constant = None
+        if overlaps(fake.spec):
+            raise Unsupported("write", "the written tensor overlaps itself in memory")
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
             home.version += 1
@@ -187,6 +190,7 @@ class Recorder(FakeMode):
         value = Value(spec_of(t, t.device))
         self.constants.append((t, value))
         fake = self._placeholder(t, value)
+        self.constant_homes.add(id(fake.home))
         self._fakes[id(t)] = (rules.weakref.ref(t), fake)
         return fake
 
@@ -250,6 +254,16 @@ class Recorder(FakeMode):
         self._homes.clear()
 
 
+def overlaps(spec: Spec) -> bool:
+    """Whether two elements may be the same place in memory."""
+    reach = 0
+    for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.stride) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
 def _is_contiguous(spec: Spec) -> bool:
     expected = 1
     for n, s in zip(reversed(spec.shape), reversed(spec.stride)):
@@ -296,7 +310,7 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
         rest = args[1:]
         if info.func is aten.as_strided.default:
             rest, kwargs = (recipe.shape, recipe.stride, recipe.offset), {}
-        step = ViewStep(info.func, rest, kwargs, source.spec, recipe, grad_mode)
+        step = ViewStep(info.func, rest, kwargs, source.spec, recipe, grad_mode, data=rec.reading_data)
         return rec.alias(source, step, replay(rec, step, rec.read(source)))
     views = single_views(info.func, args, kwargs, recipe)
     outs = []
@@ -309,7 +323,8 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
 def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     rules._inplace(rec, info, key, args, kwargs)  # eager's errors
     form = mutating.functional_form(info.func)
-    if form is None:
+    if form is None or (info.random and not _is_contiguous(args[0].spec)):
+        # Random operators fill in memory order, so they must see the very strides that eager's tensor has.
         return _writes_generic(rec, info, args, kwargs)
     result = rec.dispatch(form, mutating.with_defaults(info.func, form, args, kwargs), kwargs)
     if type(result) is tuple:  # the functional form may also give what the in-place one only writes elsewhere
@@ -322,9 +337,9 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
     if info.silent is not None:
         return _batch_norm(rec, info, key, args, kwargs)
     form = mutating.functional_form(info.func)
-    if form is None or (len(info.writes) != 1 and info.func.namespace != "aten"):
-        return _writes_generic(rec, info, args, kwargs)
     targets = rules.written(info, args, kwargs)
+    if form is None or _tangled(list(targets.values()), args, kwargs):
+        return _writes_generic(rec, info, args, kwargs)
     keep = {name for _, name in info.writes}
     out_only = all(a.is_out for a in info.func._schema.arguments if a.name in keep)
     if out_only:
@@ -338,6 +353,13 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
     rules._writes(rec, info, key, args, kwargs)
     result = rec.dispatch(form, args, kwargs)
     return _assign_results(rec, info, form, targets, result)
+
+
+def _tangled(targets: list, args: tuple, kwargs: dict) -> bool:
+    """Whether what one write changes is seen by another argument: then the order of writes matters."""
+    homes = [id(f.home) for f in rules.fakes_in(targets, [])]
+    every = [id(f.home) for f in rules.fakes_in((*args, *kwargs.values()), [])]
+    return len(homes) > 1 and len(set(homes)) + sum(h not in set(homes) for h in every) < len(every)
 
 
 def _write_out(rec: Recorder, target: FakeTensor, value: FakeTensor) -> None:
@@ -371,6 +393,8 @@ def _assign_results(rec: Recorder, info: OpInfo, form: Any, targets: dict, resul
         if isinstance(target, (list, tuple)):
             for t, v in zip(target, value, strict=True):
                 rec.write(t, rec.read(v))
+            if not torch.is_inference_mode_enabled():
+                torch.autograd.graph.increment_version(target)  # eager does so below dispatch, for lists
         elif target is not None:
             rec.write(target, rec.read(value))
     rest = iter(fresh)
@@ -395,8 +419,6 @@ def _writes_generic(
     rec: Recorder, info: OpInfo, args: tuple, kwargs: dict, silent: tuple[int, ...] = ()
 ) -> Any:
     """Any writing operator: call it on copies of the storages it writes, aliases among the arguments kept."""
-    if info.random:
-        raise Unsupported(info.name, "draws random numbers and has no functional form")
     targets = list(rules.written(info, args, kwargs).values()) + [args[p] for p in silent]
     homes = {id(f.home): f.home for f in rules.fakes_in(targets, [])}
     order = list(homes)
@@ -424,9 +446,13 @@ def _writes_generic(
     values = rec.record(
         mutating.functionalized_call, (info.func, bases, aliases, t_args, t_kwargs), {}, (*fresh, *new_specs)
     )
+    rec.trace.ops[-1].random = info.random
     for h, value in zip(order, values[len(fresh) :], strict=True):
         homes[h].base = value
         homes[h].version += 1
+    for target in targets:
+        if isinstance(target, (list, tuple)) and not torch.is_inference_mode_enabled():
+            torch.autograd.graph.increment_version(target)
     made = iter([rec.adopt(v) for v in values[: len(fresh)]])
     by_place = rules.written(info, args, kwargs)
     outs = [by_place[r] if r is not None else next(made) for r in info.returns]

@@ -31,6 +31,7 @@ class ViewStep:
     grad_mode: bool
     in_place: bool = False
     many: tuple[Any, tuple, int] | None = None
+    data: bool = False  # made by `.data`, which has a version counter of its own
 
     @property
     def identity(self) -> bool:

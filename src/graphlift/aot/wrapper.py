@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..fake.ops import aten
-from .plan import FromInput, FromSlot, Literal, Mutation, SameAs, Surroundings, SyntheticBase
+from .plan import FromInput, FromSlot, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
 from .views import Path, ViewStep
 
 BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
@@ -80,6 +80,10 @@ def literal(src: Source, value: Any) -> str:
 
 
 def view_expression(src: Source, parent: str, step: ViewStep) -> str:
+    if step.data:
+        return f"{parent}.data"
+    if step.in_place:
+        return _in_place_statement(src, parent, step)
     if step.many is not None:
         func, args, index = step.many
         return f"{_call(src, _METHODS_MANY, func, parent, args, {})}[{index}]"
@@ -94,6 +98,10 @@ def view_expression(src: Source, parent: str, step: ViewStep) -> str:
 
 def _as_strided_from(parent: torch.Tensor, size: tuple, stride: tuple, delta: int) -> torch.Tensor:
     return parent.as_strided(size, stride, parent.storage_offset() + delta)
+
+
+def _restride(t: torch.Tensor, size: tuple, stride: tuple, delta: int) -> torch.Tensor:
+    return t.as_strided_(size, stride, t.storage_offset() + delta)
 
 
 def _call(src: Source, methods: dict, func: Any, parent: str, args: tuple, kwargs: dict) -> str:
@@ -112,11 +120,8 @@ def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
             expression = view_expression(src, expression, step)
             continue
         label = f"v{len(src.lines)}"
-        src.add(f"set_grad({step.grad_mode})")
-        src.add("try:")
-        src.add(f"    {label} = {view_expression(src, expression, step)}")
-        src.add("finally:")
-        src.add(f"    set_grad({grad_mode})")
+        src.add(f"{label} = {expression}")
+        _in_mode(src, step.grad_mode, grad_mode, f"{label} = {view_expression(src, label, step)}")
         expression = label
     return expression
 
@@ -153,13 +158,27 @@ def _output(src: Source, plan: Any, result: str, grad: bool, k: int, items: list
         return rebuild(src, f"i[{plan.input}]", plan.path, grad)
     start = f"{result}[{plan.slot}]"
     if plan.geometry is not None:
-        spec, delta = plan.geometry
-        held = src.name("as_strided_from", _as_strided_from)
-        return f"{held}({start}, {spec.shape}, {spec.stride}, {delta})"
+        return _by_geometry(src, start, plan.geometry, grad)
     return rebuild(src, start, plan.path, grad)
 
 
+def _by_geometry(src: Source, start: str, g: Geometry, grad: bool) -> str:
+    held = src.name("as_strided_from", _as_strided_from)
+    expression = f"{held}({start}, {g.spec.shape}, {g.spec.stride}, {g.delta})"
+    if not g.is_view:
+        return expression + ".detach()"
+    if g.grad_mode == grad:
+        return expression
+    label = f"v{len(src.lines)}"
+    _in_mode(src, g.grad_mode, grad, f"{label} = {expression}")
+    return label
+
+
 def _in_place_statement(src: Source, target: str, step: ViewStep) -> str:
+    if step.func is aten.as_strided.default:
+        size, stride, offset = step.args
+        held = src.name("restride", _restride)
+        return f"{held}({target}, {size}, {stride}, {offset - step.parent.offset})"
     given = [literal(src, a) for a in step.args] + [f"{k}={literal(src, v)}" for k, v in step.kwargs.items()]
     name = step.func._schema.name.removeprefix("aten::")
     return f"{target}.{name}_({', '.join(given)})"
@@ -186,6 +205,7 @@ def _add_mutations(src: Source, around: Surroundings, result: str) -> None:
     statements = [f"i[{m.input}].data.copy_({result}[{m.slot}])" for m in hidden]
     statements += _base_statements(src, around.bases, result)
     statements += _copies(plain, result)
+    statements += [f"torch.autograd.graph.increment_version(i[{i}])" for i in around.touched]
     if statements:
         _in_mode(src, False, grad, *statements)
     if tracked:

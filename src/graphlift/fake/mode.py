@@ -56,6 +56,7 @@ class FakeMode(TorchDispatchMode):
         super().__init__()
         self._fakes: dict[int, tuple[weakref.ref, FakeTensor]] = {}
         self._homes: dict[int, tuple[list[weakref.ref], FakeStorage]] = {}
+        self.reading_data = False  # whether the detach now dispatched is an access to `.data`
         self._minting: tuple[Spec, FakeStorage] | None = None
 
     # -- entry ---------------------------------------------------------------------------------------------

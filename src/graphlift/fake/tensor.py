@@ -36,7 +36,11 @@ class FakeTensor(torch.Tensor):
 
     @property
     def data(self) -> Tensor:
-        return _plain_data.__get__(self)
+        self.mode.reading_data = True
+        try:
+            return _plain_data.__get__(self)
+        finally:
+            self.mode.reading_data = False
 
     @data.setter
     def data(self, value: Tensor) -> None:

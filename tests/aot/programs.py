@@ -1,0 +1,295 @@
+"""Random tensor programs over views, writes and shared inputs, and an exact comparison of two ways to run them.
+
+In: a `pick(n)` that chooses below n. Out: a Program whose `run(*inputs)` is plain torch.
+Always: a program runs in eager without error on the inputs it was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+Pick = Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Statement:
+    name: str
+    operands: tuple[int, ...]
+    run: Callable[..., Any]
+    no_grad: bool
+    result: bool  # whether it makes a new variable
+
+    def __str__(self) -> str:
+        made = "v = " if self.result else ""
+        return f"{made}{self.name}({', '.join(f'v{i}' for i in self.operands)}){' [no_grad]' if self.no_grad else ''}"
+
+
+@dataclass
+class Program:
+    kinds: tuple[str, ...]
+    statements: list[Statement]
+    returned: tuple[int, ...]
+
+    def run(self, *inputs: Tensor) -> tuple:
+        env: list[Any] = list(inputs)
+        for s in self.statements:
+            execute(s, env)
+        return tuple(env[k] for k in self.returned)
+
+    def __str__(self) -> str:
+        lines = [f"inputs: {', '.join(self.kinds)}"]
+        k = len(self.kinds)
+        for s in self.statements:
+            text = str(s)
+            if s.result:
+                text = f"v{k}" + text[1:]
+                k += 1
+            lines.append(text)
+        return "\n".join([*lines, f"return {self.returned}"])
+
+
+def execute(s: Statement, env: list[Any]) -> None:
+    operands = [env[i] for i in s.operands]
+    if s.no_grad:
+        with torch.no_grad():
+            made = s.run(*operands)
+    else:
+        made = s.run(*operands)
+    if s.result:
+        env.append(made)
+
+
+INPUT_KINDS = ("plain", "leaf", "nonleaf", "transposed", "view of leaf", "int", "slice", "alias of first", "again")
+
+
+def make_inputs(kinds: Sequence[str], seed: int = 0) -> tuple[list[Tensor], list[Tensor]]:
+    """The inputs, and the leaves behind them whose gradients are compared."""
+    g = torch.Generator().manual_seed(seed)
+    inputs: list[Tensor] = []
+    leaves: list[Tensor] = []
+    for kind in kinds:
+        data = torch.randn(3, 4, generator=g)
+        if kind == "plain":
+            t = data
+        elif kind == "leaf":
+            t = data.requires_grad_()
+            leaves.append(t)
+        elif kind == "nonleaf":
+            leaves.append(data.requires_grad_())
+            t = data * 1.5
+        elif kind == "transposed":
+            t = torch.randn(4, 3, generator=g).t()
+        elif kind == "view of leaf":
+            leaves.append(data.requires_grad_())
+            t = (data * 0.5).view(4, 3).t()
+        elif kind == "int":
+            t = torch.randint(-5, 5, (3, 4), generator=g)
+        elif kind == "slice":
+            t = torch.randn(5, 9, generator=g)[1:4, 1:9:2]
+        elif kind == "alias of first":
+            t = inputs[0].detach()[..., :2] if inputs else data
+        else:
+            t = inputs[0] if inputs else data
+        inputs.append(t)
+    return inputs, leaves
+
+
+def _views(pick: Pick) -> tuple[str, Callable]:
+    i = pick(3)
+    return (
+        ("select", lambda a: a[i % a.shape[0]]),
+        ("slice", lambda a: a[..., i % 2 :]),
+        ("step", lambda a: a[::2]),
+        ("t", lambda a: a.transpose(0, -1)),
+        ("unsqueeze", lambda a: a.unsqueeze(i % (a.dim() + 1))),
+        ("squeeze", lambda a: a.squeeze()),
+        ("view", lambda a: a.view(-1)),
+        ("reshape", lambda a: a.reshape(-1)),
+        ("view2", lambda a: a.view(2, -1)),
+        ("permute", lambda a: a.permute(*reversed(range(a.dim())))),
+        ("expand", lambda a: a.expand(2, *a.shape)),
+        ("detach", lambda a: a.detach()),
+        ("data", lambda a: a.data),
+        ("diagonal", lambda a: a.diagonal()),
+        ("unbind", lambda a: a.unbind(0)[-1]),
+        ("chunk", lambda a: a.chunk(2, -1)[0]),
+        ("split", lambda a: a.split(1, 0)[i % a.shape[0]]),
+        ("narrow", lambda a: a.narrow(0, 1, a.shape[0] - 1)),
+        ("unfold", lambda a: a.unfold(0, 2, 1)),
+        ("as_strided", lambda a: a.as_strided((2, 2), (a.stride(0), 1))),
+        ("view_as", lambda a: a.view_as(a)),
+        ("flatten", lambda a: a.flatten()),
+        ("contiguous", lambda a: a.contiguous()),
+        ("to_int_view", lambda a: a.view(torch.int32)),
+        ("movedim", lambda a: a.movedim(0, -1)),
+        ("self", lambda a: a),
+    )[pick(26)]
+
+
+def _writes(pick: Pick) -> tuple[str, Callable]:
+    i = pick(3)
+    return (
+        ("add_", lambda a, b: a.add_(1)),
+        ("mul_", lambda a, b: a.mul_(2)),
+        ("add_b", lambda a, b: a.add_(b)),
+        ("mul_b", lambda a, b: a.mul_(b)),
+        ("copy_", lambda a, b: a.copy_(b)),
+        ("zero_", lambda a, b: a.zero_()),
+        ("fill_", lambda a, b: a.fill_(3)),
+        ("setitem", lambda a, b: a.__setitem__(i % a.shape[0], 7.0)),
+        ("setitem_b", lambda a, b: a.__setitem__((..., slice(0, 1)), b[..., :1])),
+        ("iadd_item", lambda a, b: a.__setitem__(0, a[0].add_(1))),
+        ("index_put_", lambda a, b: a.__setitem__(torch.tensor([0, -1]), 5)),
+        ("masked", lambda a, b: a.masked_fill_(b > 0, -1)),
+        ("sin_", lambda a, b: a.sin_()),
+        ("clamp_", lambda a, b: a.clamp_(-1, 1)),
+        ("relu_", lambda a, b: torch.relu_(a)),
+        ("out", lambda a, b: torch.add(a, 1, out=a)),
+        ("data_add", lambda a, b: a.data.add_(1)),
+        ("detach_mul", lambda a, b: a.detach().mul_(3)),
+        ("swap", lambda a, b: (t := a.clone(), a.copy_(b), b.copy_(t))),
+        ("addcmul_", lambda a, b: a.addcmul_(b, b, value=0.5)),
+        ("index_add_", lambda a, b: a.index_add_(0, torch.tensor([0]), b[:1])),
+        ("t_", lambda a, b: a.t_()),
+        ("unsqueeze_", lambda a, b: a.unsqueeze_(0)),
+        ("squeeze_", lambda a, b: a.squeeze_()),
+        ("transpose_", lambda a, b: a.transpose_(0, -1)),
+        ("detach_", lambda a, b: a.detach_()),
+        ("foreach", lambda a, b: torch._foreach_add_([a, b], 1)),
+        ("dropout_", lambda a, b: torch.nn.functional.dropout(a, 0.3, inplace=True)),
+        ("normal_", lambda a, b: a.normal_()),
+    )[pick(29)]
+
+
+def _pure(pick: Pick) -> tuple[str, Callable]:
+    return (
+        ("mul", lambda a, b: a * 2),
+        ("add", lambda a, b: a + b),
+        ("sin", lambda a, b: a.sin()),
+        ("prod", lambda a, b: a * b),
+        ("sum", lambda a, b: a.sum()),
+        ("clone", lambda a, b: a.clone()),
+        ("where", lambda a, b: torch.where(a > 0, a, b)),
+        ("zeros_like", lambda a, b: torch.zeros_like(a)),
+        ("float", lambda a, b: a.float()),
+        ("dropout", lambda a, b: torch.nn.functional.dropout(a, 0.5)),
+        ("tensor", lambda a, b: torch.tensor([1.0, 2.0, 3.0])),
+        ("exp", lambda a, b: (a * 0.1).exp()),
+        ("rand", lambda a, b: torch.rand_like(a, dtype=torch.float32)),
+    )[pick(13)]
+
+
+def make_program(pick: Pick, length: int | None = None) -> Program:
+    kinds = tuple(INPUT_KINDS[pick(len(INPUT_KINDS))] for _ in range(1 + pick(3)))
+    env: list[Any] = list(make_inputs(kinds)[0])
+    statements: list[Statement] = []
+    torch.manual_seed(0)
+    for _ in range(length or 1 + pick(8)):
+        group = pick(3)
+        no_grad = pick(6) == 0
+        if group == 0:
+            name, run = _views(pick)
+            operands: tuple[int, ...] = (pick(len(env)),)
+        else:
+            name, run = (_writes if group == 1 else _pure)(pick)
+            operands = (pick(len(env)), pick(len(env)))
+        s = Statement(name, operands, run, no_grad, group != 1)
+        trial = Program(kinds, [*statements, s], ())
+        fresh = list(make_inputs(kinds)[0])
+        try:
+            torch.manual_seed(0)
+            for st in trial.statements:
+                execute(st, fresh)
+        except Exception:
+            continue
+        env = fresh
+        statements.append(s)
+    returned = tuple(pick(len(env)) for _ in range(1 + pick(4)))
+    return Program(kinds, statements, returned)
+
+
+def graph_of(run: Callable[..., Any], count: int) -> fx.GraphModule:
+    """A torch-level graph that calls `run` as one operation."""
+    g = fx.Graph()
+    places = tuple(g.placeholder(f"x{k}") for k in range(count))
+    g.output(g.call_function(run, places))
+    return fx.GraphModule(torch.nn.Module(), g)
+
+
+def describe(outs: Sequence[Any], inputs: Sequence[Tensor], versions: Sequence[int]) -> dict[str, Any]:
+    """Everything about the results that a program can observe, but for values."""
+    every = [*inputs, *outs]
+    storages = [t.untyped_storage()._cdata for t in every]
+    ids = [id(t) for t in every]
+    return {
+        "shape": [tuple(t.shape) for t in every],
+        "stride": [t.stride() for t in every],
+        "dtype": [t.dtype for t in every],
+        "requires_grad": [t.requires_grad for t in every],
+        "leaf": [t.is_leaf for t in every],
+        "grad_fn": [t.grad_fn is not None for t in every],
+        "same object": [ids.index(i) for i in ids],
+        "same storage": [storages.index(s) for s in storages],
+        "offset": [t.storage_offset() for t in every],
+        "is view": [t._base is not None for t in every],
+        "written": [t._version > v for t, v in zip(inputs, versions, strict=True)],
+    }
+
+
+def run_once(run: Callable[..., tuple], kinds: Sequence[str]) -> dict[str, Any]:
+    inputs, leaves = make_inputs(kinds)
+    versions = [t._version for t in inputs]
+    torch.manual_seed(0)
+    try:
+        outs = run(*inputs)
+    except Exception as e:  # the comparison is of what eager does, errors included
+        return {"error": type(e).__name__}
+    try:
+        found = describe(outs, inputs, versions)
+    except RuntimeError as e:  # a view whose history autograd refuses to give
+        return {"describe error": type(e).__name__}
+    found["values"] = [t.detach().clone() for t in (*inputs, *outs)]
+    found["next random"] = torch.rand(2)
+    loss = [t for t in (*inputs, *outs) if t.requires_grad and not t.is_leaf]
+    try:
+        if loss:
+            total = sum((t * (k + 1.5)).sum() for k, t in enumerate(loss))
+            total.backward()
+    except RuntimeError as e:
+        found["backward error"] = "RuntimeError"
+        found["backward message"] = str(e)
+    found["grads"] = [t.grad for t in leaves]
+    return found
+
+
+def compare(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Names of what differs."""
+    if "backward error" in a and "backward error" not in b:
+        # Eager refuses a backward whose saved tensors changed; keeping other tensors may make it possible.
+        a, b = dict(a), dict(b)
+        for k in ("backward error", "backward message", "grads"):
+            a.pop(k, None), b.pop(k, None)
+    wrong = []
+    for k in a.keys() | b.keys():
+        if k == "backward message":
+            continue
+        if k not in a or k not in b:
+            wrong.append(k)
+        elif k in ("values", "grads", "next random"):
+            left, right = (a[k], b[k]) if k != "next random" else ([a[k]], [b[k]])
+            if not all(_same(x, y) for x, y in zip(left, right, strict=True)):
+                wrong.append(k)
+        elif a[k] != b[k]:
+            wrong.append(k)
+    return wrong
+
+
+def _same(x: Tensor | None, y: Tensor | None) -> bool:
+    if x is None or y is None:
+        return x is y
+    return x.dtype == y.dtype and x.shape == y.shape and torch.allclose(x, y, rtol=1e-4, atol=1e-5, equal_nan=True)
