@@ -199,7 +199,7 @@ def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], in
         if extension.is_ours(error):
             raise extension.missing(error) from error
         raise
-    return make_handler(options)  # type: ignore[no-any-return]
+    return make_handler(options)
 
 
 def _recompile_error(func: Any, owner: str, recompiles: int) -> RecompileError:

@@ -100,7 +100,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if not recursive and isinstance(fn, FunctionType):
         frame().set_skip(fn.__code__)
         _disabled_codes.add(fn.__code__)
-        fn._graphlift_skip_frame = True  # type: ignore[attr-defined]
+        fn._graphlift_disable = True  # type: ignore[attr-defined]
         return fn
     return _disabled(fn, reason)
 

@@ -24,9 +24,9 @@ _others: dict[int, tuple[Any, Mark]] = {}
 
 _ATTRIBUTES: tuple[tuple[str, Mark], ...] = (
     ("_torchdynamo_disable", "disabled"),
-    ("_graphlift_skip_frame", "disabled"),
+    ("_graphlift_disable", "disabled"),
     ("_dynamo_marked_constant", "constant_result"),
-    ("_graphlift_allow_in_graph", "allow_in_graph"),
+    ("_graphlift_leaf", "allow_in_graph"),
 )
 
 

@@ -15,6 +15,7 @@ import torch.fx
 from graphlift import aot, config, logs
 from graphlift.errors import BackendError
 from graphlift.record import Fallback, GraphRecord, new_record
+from graphlift.report.plan_text import plan_text
 from graphlift.timing import stage
 
 __all__ = ["AtenRunner", "compile_aten", "compile_native"]
@@ -59,11 +60,13 @@ def _compile(
     except Exception as error:
         _fall_back("aot", "captured", error, record)
         return gm.forward  # type: ignore[no-any-return]
-    record.forms = getattr(compiled, "forms", {})
-    if logs.enabled("aot"):
-        for name, form in record.forms.items():
-            logs.log("aot", f"{name}\n{form.code.strip()}")
-    return compiled  # type: ignore[no-any-return]
+    record.compiled = compiled
+    if compiled.fallback_reason is not None:
+        # A limit that aot knows and names, not a failure: strict mode does not raise.
+        record.fallbacks.append(Fallback("aot", "captured", compiled.fallback_reason))
+        logs.warning(f"a graph runs eagerly as captured: {compiled.fallback_reason}")
+    logs.log("aot", compiled.print_readable)
+    return compiled.run
 
 
 def _native_part(
@@ -84,7 +87,7 @@ def _native_part(
     except Exception as error:
         _fall_back(current, name, error, record)
         return AtenRunner(graph)
-    logs.log("output_code", lambda: f"{name}\n{plan}")
+    logs.log("output_code", lambda: f"{name}\n{plan_text(plan)}")
     return loaded
 
 

@@ -24,10 +24,13 @@ class Fallback:
 
 @dataclass(slots=True)
 class GraphRecord:
-    """What became of one captured graph; filled as its parts are compiled (the backward when first needed)."""
+    """What became of one captured graph; filled as its parts are compiled (the backward when first needed).
+
+    `compiled` is what `aot.compile_graph` returned: its `forms` are the graphs by name.
+    """
 
     op_count: int
-    forms: dict[str, Any] = field(default_factory=dict)
+    compiled: Any = None
     plans: dict[str, Any] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
 

@@ -403,3 +403,29 @@ def test_cache_limit_falls_back_with_one_warning() -> None:
     assert len(backend.graphs) == 2
     texts = [str(warning.message) for warning in caught if "cache_size_limit" in str(warning.message)]
     assert len(texts) == 1 and " n" in texts[0]
+
+
+def test_allow_in_graph_makes_one_node() -> None:
+    backend = Counting()
+
+    @graphlift.allow_in_graph
+    def opaque(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().cos().tan()
+
+    compiled = graphlift.compile(lambda x: opaque(x) + 1, backend=backend, fullgraph=True)
+    torch.testing.assert_close(compiled(X), X.sin().cos().tan() + 1)
+    assert [node.target for node in backend.graphs[0].graph.nodes if node.op == "call_function"][0] is opaque
+
+
+def test_assumed_constant_result_runs_once() -> None:
+    calls: list[int] = []
+
+    @graphlift.assume_constant_result
+    def table() -> int:
+        calls.append(1)
+        return 3
+
+    compiled = graphlift.compile(lambda x: x * table(), backend="eager", fullgraph=True)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(X), X * 3)
+    assert len(calls) == 1

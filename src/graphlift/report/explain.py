@@ -211,9 +211,13 @@ def _op_name(node: Any) -> str:
 
 
 def _kernels(records: list[GraphRecord]) -> dict[str, int]:
-    """How many steps of each kind the plans have."""
+    """How many steps of each kind the plans have, and what training keeps for the backward."""
     counts: Counter[str] = Counter()
     for record in records:
+        saved = getattr(record.compiled, "saved_bytes", 0)
+        if saved:
+            counts["saved for backward, bytes"] += saved
+            counts["recomputed in backward, ops"] += record.compiled.recomputed
         for name, plan in record.plans.items():
             for step in getattr(plan, "steps", ()):
                 counts[f"{name}: {_STEPS.get(type(step).__name__, type(step).__name__)}"] += 1
