@@ -327,6 +327,43 @@ def test_list_items_at_the_same_address() -> None:
         assert check.passes(box)
 
 
+def test_list_that_moves_its_storage() -> None:
+    box = Box(items=[1.5, 2.5, 3.5])
+    check = check_of(Equals(SeqItem(attribute("items"), 0), 1.5), box)
+    kept = []
+    for _ in range(20):
+        first = box.items[0]
+        box.items += [None] * 1000
+        kept.append(
+            [[first] * n for n in (3, 8) for _ in range(20)]
+        )  # may take the old storage, with the old item in it
+        del box.items[3:]
+        box.items[0] = 4.5
+        assert not check.passes(box)
+        box.items[0] = 1.5
+        for _ in range(3):
+            assert check.passes(box)
+
+
+def test_values_of_an_instance_at_the_same_address() -> None:
+    box = Box(pair=(1.5, 2.5), number=2**100)
+    pair, number = attribute("pair"), attribute("number")
+    check = check_of([Equals(SeqItem(pair, 1), 2.5), TypeIs(number, int)], box)
+    for i in range(100):
+        box.pair = None
+        box.pair = (1.5, 3.5 + i)
+        assert not check.passes(box)
+        box.pair = None
+        box.pair = (1.5, float("2.5"))
+        assert check.passes(box)
+        box.number = None
+        box.number = bytes(7)  # as large as the number
+        assert not check.passes(box)
+        box.number = None
+        box.number = 2**100 + i
+        assert check.passes(box)
+
+
 def test_ordered_dict_in_place_of_a_dict() -> None:
     box = Box(table={"a": 1, "b": 2})
     check = check_of(DictKeys(attribute("table"), ["a", "b"]), box)
