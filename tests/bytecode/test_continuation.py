@@ -65,7 +65,7 @@ def test_both_ways_of_a_conditional_jump() -> None:
 
 def looping(items: Any) -> Any:
     for item in items:
-        print(item)
+        str(item)
     return "done"
 
 
@@ -175,6 +175,25 @@ def handling(text: str) -> Any:
         return int(text)
     except ValueError:
         return len(text)
+
+
+def test_a_handler_that_is_left_hands_over_again() -> None:
+    code = handling_on.__code__
+    for text, expected in (("3", 4), ("xyz", 4)):
+        at = index_of(code, "CALL", (1, ()))
+        state = walk_to(handling_on, at, text)
+        result = enter(handling_on, break_stub(code, at, state.layout), state)
+        after = next_state(code, result)
+        assert set(after.layout.locals) == {"text"} or "number" in after.layout.locals
+        assert enter(handling_on, result.code, after) == expected
+
+
+def handling_on(text: str) -> Any:
+    try:
+        number = int(text)
+    except ValueError:
+        number = len(text)
+    return number + 1
 
 
 def generator() -> Any:

@@ -56,6 +56,29 @@ def test_ten_thousand_iterations_neither_recurse_nor_compile_again() -> None:
     assert len(entries(counted)) == 1
 
 
+def forgiving(texts: list[str]) -> Any:
+    total, bad = 0, []
+    for text in texts:
+        try:
+            total += int(text)
+        except ValueError as error:
+            bad.append(len(str(error)))
+        with samples.Recorder([], ValueError):
+            total += int(text)
+    return total, len(bad)
+
+
+def test_capture_goes_on_after_a_caught_exception() -> None:
+    breaker = Breaker(HERE)
+    fast = CompiledCallable(forgiving, breaker)
+    texts = ["1", "x", "2", "y"]
+    assert fast(texts) == forgiving(texts)
+    asked = len(breaker.asked)
+    texts *= 500
+    assert fast(texts) == forgiving(texts)
+    assert len(breaker.asked) == asked, breaker.asked[asked:]
+
+
 class Thing:
     pass
 

@@ -8,6 +8,7 @@ variables of the origin are free variables here; made once per (origin, index, l
 from __future__ import annotations
 
 import opcode as _opcode
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -15,7 +16,7 @@ from types import CodeType
 from graphlift.bytecode.assemble import Cover, Item, Label, assemble
 from graphlift.bytecode.decode import decode
 from graphlift.bytecode.dialect import successors
-from graphlift.bytecode.flow import exception_depths, reachable, stack_after
+from graphlift.bytecode.flow import Stack, exception_depths, handler_region, reachable, stack_after
 from graphlift.bytecode.identity import WeakIdentityMap
 from graphlift.bytecode.instr import JUMP, LOCAL, SHADOW, CodeInfo, Instr, Phys
 from graphlift.bytecode.rules import make_view
@@ -218,14 +219,26 @@ class _Writer:
 
     def body(self, kept: frozenset[int]) -> None:
         """The instructions of the origin in `kept`, in their order, labelled by index."""
-        instrs, units = self.info.instrs, self.info.units
         for index in sorted(kept):
-            self.stream.append(Label(index))
-            if index < self.info.entry:
-                continue  # the prefix has been run: cells exist, free variables are copied
-            self._open_range(instrs[index])
-            for phys in units[index]:
-                self.physical(phys, instrs[index])
+            self._own(index)
+
+    def handlers(self, inside: list[int], left: dict[int, Stack]) -> None:
+        """The handlers that an exception reaches; where they are left, the frame is handed over as it is."""
+        for index in sorted([*inside, *left]):
+            if index in left:
+                self.stream.append(Label(index))
+                self._hand_over_live(index, left[index])
+            else:
+                self._own(index)
+
+    def _own(self, index: int) -> None:
+        at = self.info.instrs[index]
+        self.stream.append(Label(index))
+        if index < self.info.entry:
+            return  # the prefix has been run: cells exist, free variables are copied
+        self._open_range(at)
+        for phys in self.info.units[index]:
+            self.physical(phys, at)
 
     def instruction(self, index: int, at: Instr, jump_label: object) -> None:
         """The instruction at which the frame broke, in a form whose NULLs are known beforehand."""
@@ -273,6 +286,29 @@ class _Writer:
         self.put("RETURN_VALUE", 0, at)
         self.stack_size = max(self.stack_size, count + 2)
 
+    def _hand_over_live(self, index: int, stack: Stack) -> None:
+        """As hand_over, but which locals are bound is seen when control gets here."""
+        at, frame = self.info.instrs[index], self.frame
+        temps = [f".stack{slot}" for slot in range(len(stack))]
+        for name in reversed(temps):
+            self.put("STORE_FAST", frame.plain[name], at)
+        names = self.info.locals
+        call = LiveHandOver(weakref.ref(self.code), index, stack, names)
+        if TABLE.null_first:
+            self.put("PUSH_NULL", 0, at)
+        self.put_const(_frame.hand_over_live, at)
+        if not TABLE.null_first:
+            self.put("PUSH_NULL", 0, at)
+        values = [frame.plain[name] for name, live in zip(temps, stack, strict=True) if live]
+        self.put_const(call, at)
+        self.put_const(tuple(frame.plain[name] for name in names), at)
+        self.put_const(tuple(values), at)
+        self.put_const(tuple(frame.cell[name] for name in frame.cells), at)
+        for op in TABLE.call:
+            self.put(op, 4, at)
+        self.put("RETURN_VALUE", 0, at)
+        self.stack_size = max(self.stack_size, 6 + len(stack))
+
     def finish(self) -> CodeType:
         code, frame = self.code, self.frame
         assembled = assemble(self.stream, code.co_firstlineno)
@@ -293,13 +329,28 @@ class _Writer:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LiveHandOver:
+    """Finds the resume function for a place once it is known which of `names` are bound."""
+
+    code: weakref.ref[CodeType]
+    index: int
+    stack: Stack
+    names: tuple[str, ...]
+
+    def __call__(self, *bound: bool) -> CodeType:
+        code = self.code()
+        if code is None:
+            raise RuntimeError("a function's code was freed while the function ran")
+        kept = tuple(name for name, there in zip(self.names, bound, strict=True) if there)
+        return resume_code(code, self.index, FrameLayout(self.stack, kept))
+
+
 def _make(kind: str, code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     return _make_resume(code, index, layout) if kind == "resume" else _make_stub(code, index, layout)
 
 
 def _make_resume(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
-    import weakref
-
     info = decode(code)
     writer = _Writer(code, info, _Frame(code, layout, len(layout.stack)))
     at = info.instrs[index]
@@ -327,7 +378,9 @@ def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     at = info.instrs[index]
     run = _native_run(info, index)
     exits = list(_exits(code, info, run, layout))
-    temps = max([len(layout.stack), *(len(way.layout.stack) for way in exits)])
+    inside, left = handler_region(code, at.handler, layout.stack) if at.handler else ([], {})
+    shapes = [layout.stack, *(way.layout.stack for way in exits), *left.values()]
+    temps = max(len(shape) for shape in shapes)
     writer = _Writer(code, info, _Frame(code, layout, temps))
     writer.prologue(layout, at)
     for step in run:
@@ -340,8 +393,7 @@ def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
                 for step in range(at.arg - TABLE.for_iter_skip, at.arg):
                     writer.stream.append(Item(info.units[step][0].opcode, info.units[step][0].arg))
         writer.hand_over(way.resume, way.layout, at)
-    if at.handler is not None:
-        writer.body(reachable(info, (at.handler.target,)))
+    writer.handlers(inside, left)
     made = writer.finish()
     _frame.set_skip(made)
     return made

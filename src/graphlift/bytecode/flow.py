@@ -11,9 +11,11 @@ from typing import Any
 from graphlift.bytecode.decode import decode
 from graphlift.bytecode.dialect import effect, successors
 from graphlift.bytecode.identity import WeakIdentityMap
-from graphlift.bytecode.instr import CodeInfo
+from graphlift.bytecode.instr import CodeInfo, Handler
 from graphlift.bytecode.version import TABLE
 
+#: The NULL map of a stack, bottom first: False for NULL.
+Stack = tuple[bool, ...]
 _DEPTHS: WeakIdentityMap[dict[int, int]] = WeakIdentityMap()
 
 
@@ -44,7 +46,7 @@ def reachable(info: CodeInfo, starts: tuple[int, ...]) -> frozenset[int]:
 
 
 def exception_depths(code: CodeType) -> dict[int, int]:
-    """For each reachable index, how many exceptions are being handled there (cached)."""
+    """For each reachable index, how many exceptions are being handled or raised there (cached)."""
     found = _DEPTHS.get(code)
     if found is None:
         found = _exception_depths(decode(code))
@@ -53,26 +55,64 @@ def exception_depths(code: CodeType) -> dict[int, int]:
 
 
 def _exception_depths(info: CodeInfo) -> dict[int, int]:
+    """`handled`: PUSH_EXC_INFO without their POP_EXCEPT; `raised`: an exception on the stack, not yet pushed."""
     depths: dict[int, int] = {}
-    todo = [(0, 0)]
-    handlers: list[tuple[int, int]] = []
+    todo = [(0, 0, False)]
+    handlers: list[tuple[int, int, bool]] = []
     while todo or handlers:
-        # Ordinary flow first: what it reaches at depth 0 is outside every handler.
-        index, depth = todo.pop() if todo else handlers.pop()
+        # Ordinary flow first: what it reaches without a handler is outside every handler.
+        index, handled, raised = todo.pop() if todo else handlers.pop()
         if index in depths:
             continue
-        depths[index] = depth
+        depths[index] = handled + raised
         at = info.instrs[index]
         if at.handler is not None:
-            handlers.append((at.handler.target, depth + 1))
-        after = depth - 1 if at.op == "POP_EXCEPT" else depth
-        todo += [(target, after) for target, _ in successors(at.op, at.arg, index)]
+            handlers.append((at.handler.target, handled, True))
+        if at.op == "PUSH_EXC_INFO":
+            handled, raised = handled + 1, False
+        elif at.op == "POP_EXCEPT":
+            handled -= 1
+        todo += [(target, handled, raised) for target, _ in successors(at.op, at.arg, index)]
     return depths
 
 
-def stack_after(
-    op: str, arg: Any, stack: tuple[bool, ...], *, jumped: bool = False, bound: bool = True
-) -> tuple[bool, ...]:
+def handler_region(code: CodeType, handler: Handler, stack: tuple[bool, ...]) -> tuple[list[int], dict[int, Stack]]:
+    """What runs when an exception reaches `handler` over the stack `stack`, until it has been dealt with.
+
+    Returns the indices inside handlers, and the NULL map at each place where control leaves them. To return
+    or to raise again is no leaving.
+    """
+    info, depths = decode(code), exception_depths(code)
+    shapes: dict[int, Stack] = {handler.target: _unwound(stack, handler)}
+    inside: list[int] = []
+    left: dict[int, Stack] = {}
+    todo = [handler.target]
+    while todo:
+        index = todo.pop()
+        at, shape = info.instrs[index], shapes[index]
+        if depths.get(index, 1) == 0 and at.op not in ("RETURN_VALUE", "RERAISE"):
+            left[index] = shape
+            continue
+        inside.append(index)
+        onward = [(target, stack_after(at.op, at.arg, shape, jumped=jumped))
+                  for target, jumped in successors(at.op, at.arg, index)]  # fmt: skip
+        if at.handler is not None:
+            onward.append((at.handler.target, _unwound(shape, at.handler)))
+        if at.op == "FOR_ITER" and TABLE.for_iter_skip:
+            skipped = at.arg - TABLE.for_iter_skip
+            onward.append((skipped, (*shape, True)))
+        for target, after in onward:
+            if target not in shapes:
+                shapes[target] = after
+                todo.append(target)
+    return inside, left
+
+
+def _unwound(stack: Stack, handler: Handler) -> Stack:
+    return stack[: handler.depth] + (True,) * (1 + handler.push_lasti)
+
+
+def stack_after(op: str, arg: Any, stack: Stack, *, jumped: bool = False, bound: bool = True) -> Stack:
     """The NULL map of the stack after an operation (LOAD_METHOD taken as its plain-attribute form).
 
     `bound`: whether LOAD_FAST_AND_CLEAR finds a value.

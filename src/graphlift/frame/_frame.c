@@ -1149,6 +1149,88 @@ frame_hand_over(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return make_handover(args[0], globals, closure, rest);
 }
 
+static inline _PyInterpreterFrame *
+current_frame(void)
+{
+    PyThreadState *tstate = PyThreadState_Get();
+#if PY_VERSION_HEX < 0x030D0000
+    return tstate->cframe->current_frame;
+#else
+    return tstate->current_frame;
+#endif
+}
+
+/* A tuple of the values in some slots of a frame; NULL for an empty tuple of cells. */
+static PyObject *
+slot_values(_PyInterpreterFrame *frame, PyObject *slots)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(slots);
+    PyObject *values = PyTuple_New(count);
+    for (Py_ssize_t i = 0; values != NULL && i < count; i++) {
+        PyObject *value = frame->localsplus[PyLong_AsSsize_t(PyTuple_GET_ITEM(slots, i))];
+        if (value == NULL) {
+            PyErr_SetString(PyExc_SystemError, "hand_over_live: a slot that must be bound is not");
+            Py_CLEAR(values);
+            break;
+        }
+        PyTuple_SET_ITEM(values, i, Py_NewRef(value));
+    }
+    return values;
+}
+
+/* hand_over_live(find, local_slots, value_slots, cell_slots): as hand_over, reading the calling frame itself.
+ * `find` gets, for each local, whether it is bound, and returns the code to go on with. */
+static PyObject *
+frame_hand_over_live(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    _PyInterpreterFrame *frame = current_frame();
+    if (nargs != 4 || frame == NULL || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || !PyTuple_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "hand_over_live expects find and three tuples of slots, in a frame");
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(args[1]), kept = 0, more = PyTuple_GET_SIZE(args[2]);
+    PyObject *bound = PyTuple_New(count), *code = NULL, *values = NULL, *closure = NULL, *all = NULL, *result = NULL;
+    if (bound == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        bool there = frame->localsplus[PyLong_AsSsize_t(PyTuple_GET_ITEM(args[1], i))] != NULL;
+        PyTuple_SET_ITEM(bound, i, Py_NewRef(there ? Py_True : Py_False));
+        kept += there;
+    }
+    Compiled *saved = active_owner;
+    active_owner = NULL;
+    code = PyObject_Call(args[0], bound, NULL);
+    active_owner = saved;
+    if (code == NULL || (values = slot_values(frame, args[2])) == NULL || (all = PyTuple_New(kept + more)) == NULL) {
+        goto done;
+    }
+    if (!PyCode_Check(code) || ((PyCodeObject *)code)->co_nfreevars != PyTuple_GET_SIZE(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "hand_over_live: find did not return a code object that fits");
+        goto done;
+    }
+    if (PyTuple_GET_SIZE(args[3]) && (closure = slot_values(frame, args[3])) == NULL) {
+        goto done;
+    }
+    Py_ssize_t next = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = frame->localsplus[PyLong_AsSsize_t(PyTuple_GET_ITEM(args[1], i))];
+        if (PyTuple_GET_ITEM(bound, i) == Py_True) {
+            PyTuple_SET_ITEM(all, next++, Py_NewRef(value));
+        }
+    }
+    for (Py_ssize_t i = 0; i < more; i++) {
+        PyTuple_SET_ITEM(all, next++, Py_NewRef(PyTuple_GET_ITEM(values, i)));
+    }
+    result = make_handover(code, frame->f_globals, closure, Py_NewRef(all));
+done:
+    Py_XDECREF(all);
+    Py_XDECREF(values);
+    Py_XDECREF(code);
+    Py_DECREF(bound);
+    return result;
+}
+
 /* Runs one handover; steals it. Its values are moved out, so that the frame alone keeps them alive. */
 static PyObject *
 run_handover(Handover *self)
@@ -1418,6 +1500,8 @@ static PyMethodDef methods[] = {
      "call_disabled(fn, *args, **kwargs): call with the hook off for this thread."},
     {"hand_over", (PyCFunction)(void (*)(void))frame_hand_over, METH_FASTCALL,
      "hand_over(code, *cells, *values): a Handover with the globals of the calling frame."},
+    {"hand_over_live", (PyCFunction)(void (*)(void))frame_hand_over_live, METH_FASTCALL,
+     "hand_over_live(find, local_slots, value_slots, cell_slots): a Handover read from the calling frame."},
     {"trampoline", frame_trampoline, METH_O, "Run a Handover and those it returns until a value is returned."},
     {"hook_active", frame_hook_active, METH_NOARGS, "Whether frames of this thread are being handled."},
     {"current_owner", frame_current_owner, METH_NOARGS, "The CompiledCallable this thread is in, or None."},
