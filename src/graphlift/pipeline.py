@@ -57,6 +57,8 @@ def _compile(
                 bw_compiler=compiler("backward"),
                 decompositions=decompositions,
             )
+    except BackendError:
+        raise  # strict: a part has said what failed
     except Exception as error:
         _fall_back("aot", "captured", error, record)
         return gm.forward  # type: ignore[no-any-return]
