@@ -53,7 +53,11 @@ def next_state(code: CodeType, handover: Handover) -> State:
 
 
 def run_chain(
-    fn: FunctionType, args: tuple[Any, ...], *, native_after: int | None = None, unsupported: list[str] | None = None
+    fn: FunctionType,
+    args: tuple[Any, ...],
+    *,
+    native_after: int | None = None,
+    unsupported: list[str] | None = None,
 ) -> tuple[Any, list[int]]:
     """Breaks at every instruction, or at `native_after` of them and then runs on natively."""
     code = fn.__code__
@@ -76,10 +80,10 @@ def run_chain(
         state = next_state(code, result)
 
 
-def outcome(call: Callable[[], Any], filename: str) -> Any:
+def outcome(call: Callable[..., Any], filename: str, *args: Any, **kwargs: Any) -> Any:
     """What a call returns, or the exception it raises with the lines of `filename` in its traceback."""
     try:
-        return "returned", shape(call())
+        return "returned", shape(call(*args, **kwargs))
     except Exception as error:
         return "raised", describe(error, filename)
 

@@ -33,7 +33,14 @@ class Recorder:
         return self
 
     def __exit__(self, kind: Any, value: Any, tb: Any) -> bool:
-        self.log.append(("exit", kind and kind.__name__, str(value), tb and tb.tb_lineno - tb.tb_frame.f_code.co_firstlineno))
+        self.log.append(
+            (
+                "exit",
+                kind and kind.__name__,
+                str(value),
+                tb and tb.tb_lineno - tb.tb_frame.f_code.co_firstlineno,
+            )
+        )
         return self.swallow is not None and kind is not None and issubclass(kind, self.swallow)
 
 
@@ -46,7 +53,7 @@ def fail(message: str) -> Any:
 
 
 def generate(n: int) -> Any:
-    for i in range(n):
+    for i in range(n):  # noqa: UP028 (a generator with a loop of its own)
         yield i
 
 
@@ -162,7 +169,7 @@ def call_forms(a: int, b: int) -> Any:
 @case("ab", 2.5)
 def strings(text: str, number: float) -> Any:
     width = 8
-    return f"{text!r:>{width}}|{number:.2f}|{text}|{number!s}|{width=}", "%s-%d" % (text, width), text * 2
+    return f"{text!r:>{width}}|{number:.2f}|{text}|{number!s}|{width=}", "%s-%d" % (text, width), text * 2  # noqa: UP031
 
 
 @case([1, 2, 3])
@@ -173,7 +180,7 @@ def comprehensions(values: list[int]) -> Any:
     b = {x: [y for y in range(x)] for x in values if x != 2}
     c = {x % 2 for x in values}
     d = sum(x * k for x in values)
-    e = [f() for f in [lambda: x for x in values]]
+    e = [f() for f in [lambda: x for x in values]]  # noqa: B023
     return a, b, c, d, e, x, [[i * j for j in values] for i in values]
 
 
@@ -209,7 +216,7 @@ def recursion_in_closure(n: int) -> int:
 @case()
 def unbound_cell() -> Any:
     def inner() -> Any:
-        return late
+        return late  # noqa: F821
 
     try:
         inner()
@@ -219,7 +226,7 @@ def unbound_cell() -> Any:
     got = inner()
     del late
     try:
-        return late  # noqa: F821
+        return late
     except NameError:
         return message, got  # the message differs: in a continuation the variable is a free one
 
@@ -250,7 +257,13 @@ def defaults_and_annotations(a: int) -> Any:
     def inner(b: int, c: int = a, *rest: int, d: int = a + 1, **more: int) -> Any:
         return a, b, c, rest, d, more
 
-    return inner(1), inner(1, 2, 3, d=4, e=5), inner.__defaults__, inner.__kwdefaults__, sorted(inner.__annotations__)
+    return (
+        inner(1),
+        inner(1, 2, 3, d=4, e=5),
+        inner.__defaults__,
+        inner.__kwdefaults__,
+        sorted(inner.__annotations__),
+    )
 
 
 @case("12", "x")
@@ -424,7 +437,7 @@ class Point:
 class Tagged(Point):
     def moved(self, by: int) -> Point:
         first = super().moved(by)
-        second = super(Tagged, self).moved(by)
+        second = super(Tagged, self).moved(by)  # noqa: UP008
         self.tag = first.__class__.__name__
         return Tagged(first.x + second.x, self.y)
 
@@ -547,7 +560,7 @@ def line_of_caught() -> Any:
         try:
             lines.append(text)
             int(
-                text
+                text,
             )
         except ValueError as error:
             lines.append(error.__traceback__.tb_lineno - start)  # type: ignore[union-attr]
@@ -564,7 +577,9 @@ def _many_locals() -> Callable[..., Any]:
     names = [f"v{i}" for i in range(280)]
     lines = ["def many(n, out):", "    total = 0", f"    {', '.join(names)} = range(n, n + {len(names)})"]
     lines += ["    for k in range(2):"]
-    lines += [f"        if k == {k % 2}: total += {name}; out.append({name})" for k, name in enumerate(names[::28])]
+    lines += [
+        f"        if k == {k % 2}: total += {name}; out.append({name})" for k, name in enumerate(names[::28])
+    ]
     lines += [f"        if k > 2: out.{name} = {name} + {1000 + i}" for i, name in enumerate(names[::9])]
     lines += ["    return total, v279, len(out), lambda: v5"]
     scope: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from tests.bytecode.samples import CASES, MANY
 def bound_args(fn: FunctionType, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments in localsplus order -> positional and keyword arguments of a plain call."""
     code = fn.__code__
-    named = dict(zip(parameters(code), args))
+    named = dict(zip(parameters(code), args, strict=True))
     positional = [named[n] for n in code.co_varnames[: code.co_argcount]]
     keywords = {n: named[n] for n in code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]}
     extra = list(parameters(code)[code.co_argcount + code.co_kwonlyargcount :])
@@ -34,7 +34,7 @@ def in_slot_order(fn: FunctionType, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def plain(fn: FunctionType, args: tuple[Any, ...]) -> Any:
     positional, keywords = bound_args(fn, copy.deepcopy(args))
-    return outcome(lambda: fn(*positional, **keywords), fn.__code__.co_filename)
+    return outcome(fn, fn.__code__.co_filename, *positional, **keywords)
 
 
 def test_every_instruction() -> None:

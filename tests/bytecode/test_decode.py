@@ -52,7 +52,7 @@ def test_specialised_and_instrumented_code_decodes_the_same() -> None:
 
 def _same(left: CodeInfo, right: CodeInfo) -> str:
     """Empty, or where two decoded code objects differ (byte offsets apart)."""
-    for a, b in zip(left.instrs, right.instrs):
+    for a, b in zip(left.instrs, right.instrs, strict=False):
         if (a.op, a.line, a.positions, a.handler) != (b.op, b.line, b.positions, b.handler):
             return f"{a} / {b}"
         if type(a.arg) is not type(b.arg) or (a.arg is not b.arg and repr(a.arg) != repr(b.arg)):
@@ -71,17 +71,26 @@ def test_round_trip_over_the_standard_library() -> None:
 
 def test_reencoded_functions_run_the_same() -> None:
     many = MANY.many  # type: ignore[attr-defined]
+    samples_file = many.__code__.co_filename
     for fn, case in [*CASES, (many, (1, []))]:
         positional, keywords = bound_args(fn, in_slot_order(fn, case))
         again = FunctionType(reencode(fn.__code__), fn.__globals__, fn.__name__, None, fn.__closure__)
-        want = outcome(lambda: fn(*copy.deepcopy(positional), **keywords), fn.__code__.co_filename)
-        got = outcome(lambda: again(*copy.deepcopy(positional), **keywords), fn.__code__.co_filename)
+        want = outcome(fn, samples_file, *copy.deepcopy(positional), **keywords)
+        got = outcome(again, samples_file, *copy.deepcopy(positional), **keywords)
         assert got == want, fn.__name__
 
 
 def test_canonical_names_match_dis() -> None:
     """Constants, names and variables are those that dis shows at the same offset."""
-    kinds = {"LOAD_CONST", "LOAD_ATTR", "STORE_ATTR", "LOAD_DEREF", "STORE_DEREF", "STORE_FAST", "STORE_GLOBAL"}
+    kinds = {
+        "LOAD_CONST",
+        "LOAD_ATTR",
+        "STORE_ATTR",
+        "LOAD_DEREF",
+        "STORE_DEREF",
+        "STORE_FAST",
+        "STORE_GLOBAL",
+    }
     for code in stdlib_codes(15, SEED + 1):
         shown = {i.offset: i for i in dis.get_instructions(code)}
         for at in decode(code).instrs:
@@ -120,7 +129,9 @@ def _check_depths(code: CodeType) -> None:
         if index not in depths:
             depths[index] = depth
             todo.append(index)
-        assert depths[index] == depth, f"{code.co_qualname}: {depths[index]} or {depth} slots at {index} from {source}"
+        assert depths[index] == depth, (
+            f"{code.co_qualname}: {depths[index]} or {depth} slots at {index} from {source}"
+        )
 
     while todo:
         index = todo.pop()

@@ -27,9 +27,9 @@ def test_samples_through_the_hook() -> None:
     for fn, case in samples.CASES:
         positional, keywords = bound_args(fn, in_slot_order(fn, case))
         broken = compiled(fn)
-        want = outcome(lambda: fn(*copy.deepcopy(positional), **keywords), samples.__file__)
+        want = outcome(fn, samples.__file__, *copy.deepcopy(positional), **keywords)
         for attempt in range(2):
-            got = outcome(lambda: broken(*copy.deepcopy(positional), **keywords), samples.__file__)
+            got = outcome(broken, samples.__file__, *copy.deepcopy(positional), **keywords)
             assert got == want, f"{fn.__name__}, call {attempt}: {got}, plain {want}"
         assert not hook_installed()
 
@@ -126,7 +126,9 @@ def test_traceback_shows_the_users_lines_once() -> None:
             call("no")
         except ValueError as error:
             frames = traceback.extract_tb(error.__traceback__)
-            shown.append([(f.name, f.line) for f in frames if f.filename == HERE and f.name == "raises_below"])
+            shown.append(
+                [(f.name, f.line) for f in frames if f.filename == HERE and f.name == "raises_below"]
+            )
     assert shown[0] == shown[1] == shown[2] and len(shown[0]) == 1
 
 

@@ -240,7 +240,7 @@ def test_compiled_inside_compiled_keeps_owners_apart() -> None:
 
     def both(x: int) -> Any:
         before = current_owner()
-        got = one(x), two(x), leaf(x)[0]
+        got = one(x), two(x), leaf(x)[0]  # noqa: F821 (deleted at the end)
         assert current_owner() is before
         return got
 
@@ -308,7 +308,9 @@ def test_many_threads() -> None:
 
     def answer(func: FunctionType, args: tuple[Any, ...]) -> Any:
         wanted = args[0] % 4
-        return (lambda f, *a: a if a[0] % 4 == wanted else None), (lambda f, *a: ("mod", a[0] % 4, inner(a[0])[1]))
+        return (lambda f, *a: a if a[0] % 4 == wanted else None), (
+            lambda f, *a: ("mod", a[0] % 4, inner(a[0])[1])
+        )
 
     fast = CompiledCallable(fn, answering(add=answer))
     wrong: list[Any] = []
@@ -393,7 +395,9 @@ def test_methods_and_metadata() -> None:
     model = Model()
     assert model.fast(2) == ("new", model, 2, 1) == model.fast(2)
     assert Model.fast(model, 2, y=3) == ("new", model, 2, 3)
-    bound = CompiledCallable(model.plain, answering(plain=(accept, lambda func, *args: ("bound", *args[:-1]))))
+    bound = CompiledCallable(
+        model.plain, answering(plain=(accept, lambda func, *args: ("bound", *args[:-1])))
+    )
     assert bound(5) == ("bound", model, 5, 1) == bound(5)
     assert bound(x=5) == ("bound", model, 5, 1)
     fast = Model.__dict__["fast"]

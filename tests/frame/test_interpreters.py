@@ -50,7 +50,9 @@ def build(folder: Path, suffix: str, include: str) -> None:
     (package / "__init__.py").touch()
     for part in ("bytecode", "frame"):
         shutil.copytree(
-            ROOT / "src/graphlift" / part, package / part, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+            ROOT / "src/graphlift" / part,
+            package / part,
+            ignore=shutil.ignore_patterns("*.so", "__pycache__"),
         )
     compiler = os.environ.get("CC", "cc")
     source, target = package / "frame/_frame.c", package / f"frame/_frame{suffix}"
@@ -73,7 +75,11 @@ def test_on(version: tuple[int, int], tmp_path: Path) -> None:
     ran = subprocess.run(
         [path, "-X", "faulthandler", "-m", "tests.frame.plain_runner"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         capture_output=True,
         text=True,
         check=False,

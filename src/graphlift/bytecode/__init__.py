@@ -7,6 +7,7 @@ from graphlift.bytecode.continuation import (
     FrameLayout,
     ResumePoint,
     break_stub,
+    layout_after,
     origin,
     resume_code,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "ResumePoint",
     "break_stub",
     "decode",
+    "layout_after",
     "origin",
     "resume_code",
 ]

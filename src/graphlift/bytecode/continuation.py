@@ -137,7 +137,8 @@ class _Frame:
         self.cell = {name: len(names) + place for place, name in enumerate(self.cells)}
         view = make_view(code)
         self.moved = tuple(
-            (self.cell if is_cell else self.plain)[name] for name, is_cell in zip(view.local_names, view.is_cell)
+            (self.cell if is_cell else self.plain)[name]
+            for name, is_cell in zip(view.local_names, view.is_cell, strict=True)
         )
         self.shadow = tuple(self.plain.get(name, -1) for name in view.local_names)
 
@@ -185,7 +186,9 @@ class _Writer:
         elif phys.kind == SHADOW:
             arg = self.frame.shadow[arg]
         target = (phys.arg if to is None else to) if phys.kind == JUMP else None
-        self.stream.append(Item(phys.opcode, 0 if target is not None else arg, at.positions, _cover(at), target))
+        self.stream.append(
+            Item(phys.opcode, 0 if target is not None else arg, at.positions, _cover(at), target)
+        )
 
     def _open_range(self, at: Instr) -> None:
         """A NOP at the start of an exception range, where a call must not be first in it."""
@@ -416,9 +419,20 @@ def _exits(code: CodeType, info: CodeInfo, run: range, layout: FrameLayout) -> I
         yield _Exit(jumped, resume_code(code, target, after), after)
 
 
+def layout_after(code: CodeType, index: int, layout: FrameLayout, *, jumped: bool = False) -> FrameLayout:
+    """The layout once the instruction at `index` has run, on the way on or by its jump.
+
+    LOAD_METHOD and a method's LOAD_SUPER_ATTR leave a NULL and the bound method, as they do in a break stub.
+    """
+    info = decode(code)
+    return _layout_after(info, info.instrs[index], layout, jumped)
+
+
 def _layout_after(info: CodeInfo, at: Instr, layout: FrameLayout, jumped: bool) -> FrameLayout:
     bound = set(layout.locals)
-    stack = stack_after(at.op, at.arg, layout.stack, jumped=jumped, bound=at.op == "LOAD_FAST_AND_CLEAR" and at.arg in bound)
+    stack = stack_after(
+        at.op, at.arg, layout.stack, jumped=jumped, bound=at.op == "LOAD_FAST_AND_CLEAR" and at.arg in bound
+    )
     if at.op == "STORE_FAST":
         (bound.add if layout.stack[-1] else bound.discard)(at.arg)
     elif at.op in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):

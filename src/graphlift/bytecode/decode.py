@@ -96,9 +96,16 @@ def _split(code: CodeType, view: View) -> tuple[list[Raw], dict[int, int]]:
     return out, index_of
 
 
-def _finish_call(value, phys, kwnames, out, index_of, position):  # type: ignore[no-untyped-def]
+def _finish_call(
+    call: tuple[int, object],
+    phys: tuple[Phys, ...],
+    kwnames: tuple[str, ...],
+    out: list[Raw],
+    index_of: dict[int, int],
+    position: int,
+) -> tuple[tuple[int, tuple[str, ...]], tuple[Phys, ...]]:
     """Gives a CALL its keyword names; 3.13's are the constant before, which then belongs to the call."""
-    argc, where = value
+    argc, where = call
     if where is not KWNAMES_BEFORE:
         return (argc, kwnames), phys
     if not out or out[-1][0] != "LOAD_CONST":
@@ -112,7 +119,7 @@ def _resolve(part: Raw, index_of: dict[int, int]) -> Raw:
     op, arg, phys, offset = part
     if phys[-1].kind != JUMP:
         return part
-    target = index_of[arg]  # type: ignore[index]
+    target = index_of[arg]
     lands = target - (TABLE.for_iter_skip if op == "FOR_ITER" else 0)
     return op, target, (*phys[:-1], Phys(phys[-1].opcode, lands, JUMP)), offset
 

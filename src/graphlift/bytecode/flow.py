@@ -76,7 +76,9 @@ def _exception_depths(info: CodeInfo) -> dict[int, int]:
     return depths
 
 
-def handler_region(code: CodeType, handler: Handler, stack: tuple[bool, ...]) -> tuple[list[int], dict[int, Stack]]:
+def handler_region(
+    code: CodeType, handler: Handler, stack: tuple[bool, ...]
+) -> tuple[list[int], dict[int, Stack]]:
     """What runs when an exception reaches `handler` over the stack `stack`, until it has been dealt with.
 
     Returns the indices inside handlers, and the NULL map at each place where control leaves them. To return

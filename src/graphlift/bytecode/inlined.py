@@ -37,9 +37,7 @@ class _State:
 
 def separate(raw: list[Raw], is_cell: tuple[bool, ...], handlers: list[Handler | None]) -> list[Raw]:
     """`raw` with jumps resolved; returns it unchanged where no slot is shared."""
-    shared = {
-        phys[-1].arg for op, _, phys, _ in raw if op == "LOAD_FAST_AND_CLEAR" and is_cell[phys[-1].arg]
-    }
+    shared = {phys[-1].arg for op, _, phys, _ in raw if op == "LOAD_FAST_AND_CLEAR" and is_cell[phys[-1].arg]}
     if not shared:
         return raw
     out = list(raw)

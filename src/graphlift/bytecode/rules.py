@@ -248,4 +248,4 @@ def intrinsic(op: str, table: list[str], renamed: dict[str, str]) -> Row:
 
 
 def binary_symbol(arg: int) -> str:
-    return _opcode._nb_ops[arg][1]  # type: ignore[attr-defined]
+    return _opcode._nb_ops[arg][1]  # type: ignore[attr-defined,no-any-return]
