@@ -15,11 +15,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from graphlift.lower import activations, indexing, pointwise, reductions, views  # noqa: F401 (they fill the table)
+from graphlift.lower import activations, gathers, indexing, pointwise, reductions, views  # noqa: F401 (they fill the table)
 from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, NeedsSplit
 from graphlift.lower.table import ROWS, overload
-from graphlift.lower.values import BUFFER, POINT, REDUCE, SUPPORTED, VIEW, Builder, Meta, Value, place
+from graphlift.lower.values import BUFFER, POINT, REDUCE, SUPPORTED, VIEW, Bounds, Builder, Meta, Value, place
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Graph:
     outputs: list[Any]
     constants: dict[str, torch.Tensor]
     sources: list[Value]  # inputs and constants
-    order: list[Value | Extern]
+    order: list[Value | Extern | Bounds]
     producers: dict[int, Extern]
     aliases: dict[int, Place]  # results of extern views: what they look at
 
@@ -83,6 +83,7 @@ class _GraphBuilder:
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         self.gm = gm
         self.b = Builder()
+        self.b.place_of = self.place_of
         self.env: dict[torch.fx.Node, Any] = {}
         self.graph = Graph([], [], {}, [], [], {}, {})
         self.common: dict[Any, Any] = {}
@@ -118,8 +119,13 @@ class _GraphBuilder:
         return self.graph
 
     def list_new(self) -> None:
-        values = self.b.values
-        self.graph.order.extend([v for v in values[self.seen :] if v.kind in (POINT, REDUCE)])
+        values, order = self.b.values, self.graph.order
+        for before, bounds in self.b.checks:
+            order.extend([v for v in values[self.seen : before] if v.kind in (POINT, REDUCE)])
+            order.append(bounds)
+            self.seen = max(before, self.seen)
+        self.b.checks.clear()
+        order.extend([v for v in values[self.seen :] if v.kind in (POINT, REDUCE)])
         self.seen = len(values)
 
     def placeholder(self, node: torch.fx.Node) -> None:
@@ -178,6 +184,7 @@ class _GraphBuilder:
         result = row(self.b, out, *args, **kwargs)
         if result is None:
             del self.b.values[before:]
+            self.b.checks.clear()
             return self.extern(node, args, kwargs)
         if isinstance(result, Value):
             result = self.finished(result, out, is_view, before, node.name)

@@ -17,7 +17,7 @@ from graphlift.lower.ir import (
     BufferSpec, CheckCall, ExternCall, Kernel, KernelCall, Loop, Node, Plan, Reduction, Ref, Store, TensorSpec, ViewCall,
 )  # fmt: skip
 from graphlift.lower.schedule import Definition, Group, Unit
-from graphlift.lower.values import BUFFER, Value
+from graphlift.lower.values import BUFFER, Bounds, Value
 
 
 class KernelBuilder:
@@ -185,6 +185,11 @@ class PlanBuilder:
         for unit in self.units:
             if isinstance(unit, Extern):
                 self._extern(unit)
+            elif isinstance(unit, Bounds):
+                flag, index = self._located(unit.flag).name, self._located(unit.index).name
+                self.steps.append(
+                    CheckCall(flag, index, unit.low, unit.high, unit.ignore, unit.error, unit.message)
+                )
             else:
                 for member in unit.members.values():
                     if member.item.value.id in stored:
@@ -196,7 +201,7 @@ class PlanBuilder:
     def _stored(self) -> set[int]:
         stored: set[int] = set()
         for unit in self.units:
-            if isinstance(unit, Extern):
+            if not isinstance(unit, Group):
                 continue
             for member in unit.members.values():
                 if member.item.value.needed:

@@ -46,7 +46,11 @@ def arange(b: Builder, out: Meta, *args: Any, **_: Any) -> Value | None:
         position = cast(to_node(index[0]), compute)
         return cast(add(mul(position, const(step, compute)), const(start, compute)), out.dtype)
 
-    return b.compute(out.shape, out.dtype, out.device, evaluate, (), 2)
+    value = b.compute(out.shape, out.dtype, out.device, evaluate, (), 1)
+    if exact and out.dtype == INDEX:
+        ends = (start, start + step * (out.shape[0] - 1))
+        value.limits = (min(ends), max(ends))
+    return value
 
 
 @row("eye", "eye.m")

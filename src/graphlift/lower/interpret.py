@@ -160,8 +160,8 @@ class _Evaluation:
     def perform(self, stores: Sequence[Store], sizes: Sequence[int]) -> None:
         """All values are computed before any is stored."""
         ready = [
-            (store, self.value(store.index).expand(sizes).reshape(-1), self.value(store.value).expand(sizes).reshape(-1))
-            for store in stores
+            (s, self.value(s.index).expand(sizes).reshape(-1), self.value(s.value).expand(sizes).reshape(-1))
+            for s in stores
         ]
         for store, index, value in ready:
             buffer = self.buffers[store.buffer]
@@ -213,7 +213,7 @@ def interpret_kernel(kernel: Kernel, buffers: Sequence[torch.Tensor]) -> None:
 
 
 def flat_view(tensor: torch.Tensor, numel: int) -> torch.Tensor:
-    """The ``numel`` elements of ``tensor``'s storage from its first element on, as a kernel's base pointer sees them."""
+    """The ``numel`` elements of ``tensor``'s storage from its first one on: what a kernel's base pointer sees."""
     return tensor.detach().as_strided((numel,), (1,))
 
 
@@ -257,11 +257,13 @@ def check(step: CheckCall, flag: torch.Tensor, index: torch.Tensor) -> None:
     """Raise the error of ``step`` if its flag is set."""
     if not flag.item():
         return
-    bad = (index < step.low) | (index >= step.high)
-    if step.ignore is not None:
-        bad &= index != step.ignore
-    value = index[bad].flatten()[0].item()
-    raise getattr(builtins, step.error)(step.message.replace("{value}", str(value)))
+    message = step.message
+    if "{value}" in message:
+        bad = (index < step.low) | (index >= step.high)
+        if step.ignore is not None:
+            bad &= index != step.ignore
+        message = message.replace("{value}", str(index[bad].flatten()[0].item()))
+    raise getattr(builtins, step.error)(message)
 
 
 def run_extern(step: ExternCall, place: Callable[[str], torch.Tensor]) -> list[Any]:

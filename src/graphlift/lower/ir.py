@@ -197,7 +197,8 @@ class ViewCall:
 class CheckCall:
     """If the one-element bool tensor ``flag`` is true, some element of ``index`` is outside [low, high) (and is not
     ``ignore``): raise the builtin exception named ``error`` with ``message``, where ``{value}`` is the first such
-    element. Placed before every kernel that loads through ``index``; the flag is computed by a kernel.
+    element (a message without it may name any tensor as ``index``). Placed before every kernel that loads through the
+    index; the flag is computed by a kernel.
     """
 
     flag: str

@@ -15,7 +15,7 @@ from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit, common_refinement, substitute
 from graphlift.lower.build import Extern, Graph, Place
 from graphlift.lower.ir import Node
-from graphlift.lower.values import BUFFER, POINT, REDUCE, VIEW, Instance, Value
+from graphlift.lower.values import BUFFER, POINT, REDUCE, VIEW, Bounds, Instance, Value
 
 CHEAP_COST = 4  # a value this cheap with at most one full-size load is recomputed rather than stored
 LARGEST_COST = 160  # inlined operations beyond which a value becomes an item
@@ -34,6 +34,7 @@ class Item:
     label: Affine  # memory-flat index of the value, over the (kept) axes
     reads: list[tuple[Value, Affine, Node | None]]
     origins: tuple[Any, ...]
+    checks: frozenset[Bounds]
 
     @property
     def folds(self) -> bool:
@@ -66,7 +67,8 @@ class Group:
         return prod(self.sizes if self.outer is None else self.sizes[: self.outer])
 
 
-Unit = Group | Extern
+Unit = Group | Extern | Bounds
+Entry = Value | Extern | Bounds
 
 
 def root_of(value: Value) -> Value:
@@ -79,12 +81,12 @@ def root_of(value: Value) -> Value:
 # --- liveness and classification ------------------------------------------------------------------------------------
 
 
-def mark_live(graph: Graph) -> list[Value | Extern]:
+def mark_live(graph: Graph) -> list[Entry]:
     """What the outputs and the random state need, in program order; fills ``users`` and ``needed``."""
     for entry in graph.outputs:
         if isinstance(entry, Place):
             _need(graph, entry)
-    live: list[Value | Extern] = []
+    live: list[Entry] = []
     for entry in reversed(graph.order):
         if isinstance(entry, Extern):
             if entry.live or entry.random:
@@ -92,8 +94,15 @@ def mark_live(graph: Graph) -> list[Value | Extern]:
                 live.append(entry)
                 for place in entry.places:
                     _need(graph, place)
+        elif isinstance(entry, Bounds):
+            if entry.live:
+                live.append(entry)
+                _need(graph, entry.flag)
+                _need(graph, entry.index)
         elif entry.users:
             live.append(entry)
+            for bounds in entry.checks:
+                bounds.live = True
             for source in entry.inputs:
                 _use(graph, root_of(source), entry)
     live.reverse()
@@ -114,11 +123,11 @@ def _need(graph: Graph, place: Place) -> None:
         place.root.needed = place.root.is_item = True
 
 
-def classify(live: Sequence[Value | Extern]) -> None:
+def classify(live: Sequence[Entry]) -> None:
     """Decide which computed values are items; the others are inlined into each of their users."""
     leaves: dict[int, frozenset[Value]] = {}
     for value in live:
-        if isinstance(value, Extern):
+        if not isinstance(value, Value):
             continue
         if value.kind == REDUCE:
             value.is_item = True
@@ -175,7 +184,7 @@ def make_item(value: Value) -> Item:
             count += k < count
             sizes[k : k + 1] = [sizes[k] // size, size]
     label = ix.linear(_label_index(value, dims, axes), value.stride) if value.shape else ZERO
-    return Item(value, tuple(sizes), count, expression, label, instance.reads, tuple(instance.origins))
+    return Item(value, tuple(sizes), count, expression, label, instance.reads, tuple(instance.origins), frozenset(instance.checks))
 
 
 def _label_index(value: Value, dims: Sequence[int], axes: Sequence[Affine]) -> list[Affine]:
@@ -352,10 +361,13 @@ class Scheduler:
         self.readers: dict[int, list[int]] = {}  # value id -> groups reading it
         self.last_random = -1
 
-    def run(self, live: Sequence[Value | Extern]) -> list[Unit]:
+    def run(self, live: Sequence[Entry]) -> list[Unit]:
         for position, entry in enumerate(live):
             if isinstance(entry, Extern):
                 self._add_extern(entry)
+            elif isinstance(entry, Bounds):
+                deps = {entry.flag.root.unit, entry.index.root.unit} - {-1}
+                entry.unit = self._new_unit(entry, deps)
             elif entry.is_item:
                 self._add_item(make_item(entry), position)
         return self.units
@@ -393,7 +405,8 @@ class Scheduler:
                 value.unit = call.unit
 
     def _add_item(self, item: Item, position: int) -> None:
-        deps = {value.unit for value, _, _ in item.reads} - {-1}
+        deps = {value.unit for value, _, _ in item.reads} | {bounds.unit for bounds in item.checks}
+        deps.discard(-1)
         group = self._home(item, deps)
         if group is None:
             outer = item.outer if item.folds else None
@@ -486,7 +499,7 @@ def schedule(graph: Graph) -> list[Unit]:
     return _ordered(scheduler, scheduler.run(live), live)
 
 
-def _ordered(scheduler: Scheduler, units: list[Unit], live: Sequence[Value | Extern]) -> list[Unit]:
+def _ordered(scheduler: Scheduler, units: list[Unit], live: Sequence[Entry]) -> list[Unit]:
     """Dependencies first; among the ready, program order of the last member."""
     import heapq
 

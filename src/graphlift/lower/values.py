@@ -65,7 +65,7 @@ class Value:
 
     __slots__ = (
         "base", "checks", "cost", "dense", "device", "dims", "dtype", "evaluate", "fold", "id", "inputs", "is_item",
-        "kind", "loads", "map", "name", "needed", "numel", "origin", "shape", "stride", "unit", "users",
+        "kind", "limits", "loads", "map", "name", "needed", "numel", "origin", "shape", "stride", "unit", "users",
     )  # fmt: skip
 
     def __init__(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, number: int) -> None:
@@ -91,10 +91,29 @@ class Value:
         self.unit = -1  # the scheduled unit that produces it
         self.origin: Any = None  # the fx node it came from
         self.name = ""
-        self.checks: tuple[Any, ...] = ()  # bounds checks that must have passed before it is computed
+        self.checks: tuple[Bounds, ...] = ()  # must have passed before it is computed
+        self.limits: tuple[int, int] | None = None  # smallest and largest element of integers, where known
 
     def __repr__(self) -> str:
         return f"{self.kind}%{self.id}[{self.name}]({self.dtype}, {list(self.shape)})"
+
+
+@dataclass(slots=True, eq=False)
+class Bounds:
+    """A check that ``index`` lies in [low, high) or equals ``ignore``; ``flag`` is true where it does not.
+
+    Both are places in memory (`build.Place`).
+    """
+
+    flag: Any
+    index: Any
+    low: int
+    high: int
+    ignore: int | None
+    error: str
+    message: str
+    live: bool = False
+    unit: int = -1
 
 
 class Builder:
@@ -103,6 +122,14 @@ class Builder:
     def __init__(self) -> None:
         self.values: list[Value] = []
         self.origin: Any = None
+        self.bounds: dict[Any, Bounds] = {}
+        self.checks: list[tuple[int, Bounds]] = []  # with the number of values that were there before
+        self.place_of: Any = None  # a value's place in memory (set by the graph builder)
+
+    def check(self, bounds: Bounds) -> Bounds:
+        """Register a bounds check."""
+        self.checks.append((len(self.values), bounds))
+        return bounds
 
     def _new(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Value:
         value = Value(kind, shape, dtype, device, len(self.values))
@@ -280,6 +307,7 @@ class Instance:
         self.reads: list[tuple[Value, Affine, Node | None]] = []
         self.memo: dict[Any, Node] = {}
         self.origins: dict[Any, None] = {root.origin: None}  # fx nodes evaluated here, in order
+        self.checks: set[Bounds] = set(root.checks)
 
     def read(self, value: Value, index: Index) -> Node:
         """The element of ``value`` at ``index``."""
@@ -292,6 +320,8 @@ class Instance:
             if value.kind == POINT and not value.is_item:
                 node = value.evaluate(self, index)
                 self.origins[value.origin] = None
+                if value.checks:
+                    self.checks.update(value.checks)
             else:
                 node = self._leaf(value, index)
             self.memo[key] = node
