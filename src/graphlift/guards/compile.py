@@ -38,7 +38,14 @@ for _name, _ours in (
         )
 
 _NODE_NUMBER = {kind: number for number, kind in enumerate(_NODES)}
-_ORDER_AMONG_LEAVES = ("type", "id", "equal", "length", "tensor", "has_key", "keys", "tensor_slow")
+_LEAF_NUMBER = {kind: number for number, kind in enumerate(_LEAVES)}
+# Checks of one value run in this order: cheap ones first.
+_LEAF_ORDER = {
+    kind: place
+    for place, kind in enumerate(
+        ("type", "id", "equal", "length", "tensor", "has_key", "keys", "tensor_slow")
+    )
+}
 # Sources that C reads with an object number, an index, or a name.
 _INDEX: dict[type[s.Source], Callable[[Any], int]] = {
     kind: (lambda source: source.index) for kind in (s.Arg, s.SeqItem, s.DictKey, s.ClosureCell)
@@ -55,6 +62,10 @@ class _Leaf:
     obj: Any = None
     key_refs: tuple[int, ...] | None = None
     spec: int = -1
+
+
+def _leaf_order(leaf: _Leaf) -> int:
+    return _LEAF_ORDER[leaf.kind]
 
 
 @dataclass(slots=True)
@@ -83,6 +94,9 @@ class _Program:
 
     def node(self, source: s.Source) -> _Node:
         """The node of a source, made with its ancestors (a loop: chains can be long)."""
+        found = self.nodes.get(source)
+        if found is not None:
+            return found
         missing: list[s.Source] = []
         at: s.Source | None = source
         while at is not None and at not in self.nodes:
@@ -133,12 +147,14 @@ class _Program:
         while stack:
             node, parent = stack.pop()
             begin = len(leaves)
-            for leaf in sorted(node.leaves, key=lambda leaf: _ORDER_AMONG_LEAVES.index(leaf.kind)):
-                number = _LEAVES.index(leaf.kind)
+            node.leaves.sort(key=_leaf_order)
+            for leaf in node.leaves:
+                number = _LEAF_NUMBER[leaf.kind]
                 leaves.append((number, leaf.ref, leaf.n, leaf.present, leaf.obj, leaf.key_refs, leaf.spec))
             stack += [(child, len(nodes)) for child in reversed(node.children)]
             nodes.append(self.node_fields(node, parent, begin, len(leaves)))
-        groups, attrs = [], []
+        groups: list[tuple[int, int, int]] = []
+        attrs: list[tuple[str, int]] = []
         for ref, entries in self.type_attrs.items():
             groups.append((ref, len(attrs), len(attrs) + len(entries)))
             attrs += entries

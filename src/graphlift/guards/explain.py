@@ -104,7 +104,7 @@ def _load_dict_key(source: s.DictKey, base: Any) -> Any:
 
 def _load_slot(source: s.Slot, base: Any) -> Any:
     found = (cls.__dict__[source.slot_name] for cls in type(base).__mro__ if source.slot_name in cls.__dict__)
-    descriptor = next(found, None)
+    descriptor: Any = next(found, None)
     if type(descriptor) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         return _attribute(source, lambda: descriptor.__get__(base, type(base)))
     raise Unloadable(f"{source.base.name()} has no slot {source.slot_name!r}")
@@ -180,9 +180,10 @@ def _test_equals(guard: g.Equals, value: Any) -> str | None:
 
 def storage_length(value: Any) -> int | None:
     """The length of a container's own storage, whatever its class makes of ``len``."""
-    for kind in (list, tuple, OrderedDict, dict, set, frozenset, str, bytes, bytearray, range):
+    kinds: tuple[Any, ...] = (list, tuple, OrderedDict, dict, set, frozenset, str, bytes, bytearray, range)
+    for kind in kinds:
         if isinstance(value, kind):
-            return kind.__len__(value)
+            return int(kind.__len__(value))
     return len(value) if type(value).__module__ == "collections" or "dict_" in type(value).__name__ else None
 
 

@@ -54,7 +54,8 @@ class TypeIs(Guard):
         object.__setattr__(self, "ref", cls if isinstance(cls, Ref) else Ref(cls))
 
     @property
-    def cls(self) -> type | None:
+    def cls(self) -> Any:
+        """The class, or None if it has died."""
         return self.ref.get()
 
     def describe(self) -> str:
@@ -250,7 +251,7 @@ def dispatch_keys(tensor: Any) -> int:
     """The tensor's dispatch key set as an integer (conj, neg, inference, wrapper and subclass facts live there)."""
     import torch
 
-    return torch._C._dispatch_keys(tensor).raw_repr()
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
 def _key_text(raw: int) -> str:
@@ -288,7 +289,8 @@ class TypeAttr(Guard):
         object.__setattr__(self, "expected", expected if isinstance(expected, Ref) else Ref(expected))
 
     @property
-    def cls(self) -> type | None:
+    def cls(self) -> Any:
+        """The class, or None if it has died."""
         return self.ref.get()
 
     def describe(self) -> str:
@@ -420,7 +422,7 @@ def _autocast_states() -> tuple[tuple[str, bool, Any], ...]:
 def _forward_ad_level() -> int:
     import torch
 
-    return torch.autograd.forward_ad._current_level
+    return int(torch.autograd.forward_ad._current_level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,10 @@ def _is_plain(key: object) -> bool:
     return type(key) in _PLAIN_KEYS
 
 
+# Source class -> the fields that tell two sources apart (found once: models have tens of thousands of sources).
+_KEY_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """How to load one value. `name()` reads as the user's expression; `code()` is a Python expression."""
@@ -105,7 +109,12 @@ class Source:
     _hash: int = field(init=False, repr=False, default=0)
 
     def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, f.name) for f in fields(self) if f.compare and f.name != "_hash")
+        kind = type(self)
+        names = _KEY_FIELDS.get(kind)
+        if names is None:
+            names = tuple(f.name for f in fields(self) if f.compare and f.name != "_hash")
+            _KEY_FIELDS[kind] = names
+        return tuple([getattr(self, name) for name in names])
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((type(self).__name__, self._key())))
@@ -113,9 +122,9 @@ class Source:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if type(self) is not type(other) or self._hash != other._hash:  # type: ignore[attr-defined]
+        if type(self) is not type(other) or self._hash != other._hash:
             return False
-        return self._key() == other._key()  # type: ignore[attr-defined]
+        return self._key() == other._key()
 
     def __hash__(self) -> int:
         return self._hash
