@@ -70,10 +70,17 @@ def run_native(kernel: Kernel, buffers: Sequence[torch.Tensor], target: Target |
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native.address)(ctypes.addressof(array))
 
 
-TOLERANCE = {torch.float32: (2e-6, 1e-6), torch.float64: (1e-13, 1e-13), torch.bfloat16: (8e-3, 1e-3), torch.float16: (1e-3, 1e-4)}
+TOLERANCE = {
+    torch.float32: (2e-6, 1e-6),
+    torch.float64: (1e-13, 1e-13),
+    torch.bfloat16: (8e-3, 1e-3),
+    torch.float16: (1e-3, 1e-4),
+}
 
 
-def same(kernel: Kernel, inputs: Sequence[torch.Tensor], target: Target | None = None, loose: float = 1.0) -> None:
+def same(
+    kernel: Kernel, inputs: Sequence[torch.Tensor], target: Target | None = None, loose: float = 1.0
+) -> None:
     """Native and interpreted runs of ``kernel`` leave the same buffers; nothing outside them is touched."""
     guard = 64
     expected, padded, actual = [], [], []

@@ -1,4 +1,4 @@
-"""Loop nests: strides, tails, reductions along either axis, several loops, masks, gathers, scatters; and random ones."""
+"""Loop nests: strides, tails, reductions along either axis, several loops, masks, gathers; and random ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,23 @@ from hypothesis import strategies as st
 
 from graphlift.codegen.llvm import Target, host_target, kernel_ir
 from graphlift.codegen.llvm.kernel import prepare
+from graphlift.codegen.llvm.split import split
 from graphlift.lower.interpret import interpret
 from graphlift.lower.ir import BufferSpec, Kernel, Loop, Node, Reduction, Store
-from tests.codegen.building import axis, const, f32, i64, index, load, op, pointwise, reduced, reduction, row_major, same
+from tests.codegen.building import (
+    axis,
+    const,
+    f32,
+    i64,
+    index,
+    load,
+    op,
+    pointwise,
+    reduced,
+    reduction,
+    row_major,
+    same,
+)
 
 TARGETS = [Target("avx2")] + [Target("avx512")] * (host_target().isa == "avx512")
 both = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
@@ -43,12 +57,20 @@ def test_broadcast_and_transpose(shape: tuple[int, ...], target: Target) -> None
 
 
 @both
-@pytest.mark.parametrize(("outer", "inner"), [((3,), (5,)), ((4,), (768,)), ((), (1000,)), ((9,), (33, 7)), ((2, 3), (100,))])
+@pytest.mark.parametrize(
+    ("outer", "inner"), [((3,), (5,)), ((4,), (768,)), ((), (1000,)), ((9,), (33, 7)), ((2, 3), (100,))]
+)
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("layout", ["rows", "columns"])
-def test_reductions(outer: tuple[int, ...], inner: tuple[int, ...], name: str, layout: str, target: Target) -> None:
+def test_reductions(
+    outer: tuple[int, ...], inner: tuple[int, ...], name: str, layout: str, target: Target
+) -> None:
     shape = outer + inner
-    strides = row_major(shape) if layout == "rows" else (*row_major(outer), *[math.prod(outer) * s for s in row_major(inner)])
+    strides = (
+        row_major(shape)
+        if layout == "rows"
+        else (*row_major(outer), *[math.prod(outer) * s for s in row_major(inner)])
+    )
     x = floats(math.prod(shape)).mul(0.3).add(1.0)
     x[::11] = x[3]  # ties
     if len(outer):
@@ -59,7 +81,9 @@ def test_reductions(outer: tuple[int, ...], inner: tuple[int, ...], name: str, l
 
 
 @both
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.float64, torch.bfloat16]
+)
 @pytest.mark.parametrize("name", ["sum", "max", "argmax", "any"])
 def test_reductions_of_other_types(dtype: torch.dtype, name: str, target: Target) -> None:
     if (name == "any") != (dtype == torch.bool):
@@ -78,13 +102,57 @@ def softmax(rows: int, cols: int) -> Kernel:
         Loop((Reduction("sum", e, f32),)),
         Loop((), (Store(1, index((cols, 1)), op("div", e, reduced(1, 0))),)),
     )
-    return Kernel((rows,), (cols,), loops, (), (BufferSpec(f32, rows * cols, "in"), BufferSpec(f32, rows * cols, "out")))
+    return Kernel(
+        (rows,), (cols,), loops, (), (BufferSpec(f32, rows * cols, "in"), BufferSpec(f32, rows * cols, "out"))
+    )
 
 
 @both
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (5, 7), (4, 128), (3, 100), (2, 768)])
 def test_softmax(rows: int, cols: int, target: Target) -> None:
     same(softmax(rows, cols), [floats(rows * cols)], target, loose=4.0)
+
+
+@both
+@pytest.mark.parametrize("name", ["sum", "max", "any"])
+@pytest.mark.parametrize(
+    ("outer", "inner"), [((), (1 << 19,)), ((4,), (1 << 17,)), ((), (600, 1000)), ((3, 2), (1 << 16, 3))]
+)
+def test_long_reductions_are_split(
+    outer: tuple[int, ...], inner: tuple[int, ...], name: str, target: Target
+) -> None:
+    shape = outer + inner
+    x = floats(math.prod(shape))
+    value = load(0, index(row_major(shape)))
+    if name == "any":
+        value = op("gt", value, const(4.9, f32), dtype=torch.bool)
+    kernel = reduction(outer, inner, name, value, value.dtype, [(f32, x.numel())])
+    assert len(split(prepare(kernel)).kernels) == 2
+    same(kernel, [x], target, loose=500.0)
+
+
+@both
+def test_long_softmax_is_split(target: Target) -> None:
+    kernel = softmax(2, 1 << 18)
+    assert len(split(prepare(kernel)).kernels) == 3
+    same(kernel, [floats(1 << 19)], target, loose=20.0)
+
+
+@both
+def test_dear_values_are_kept_for_later_loops(target: Target) -> None:
+    """exp is computed in the loop that sums it, and only loaded in the loop that divides."""
+    assert (
+        kernel_ir(softmax(8, 100), target).count("llvm.roundeven.v") <= 1 + 2
+    )  # a declaration, a body and its tail
+    where = index((50, 5, 1))
+    e = op("exp", load(0, where))
+    loops = (Loop((Reduction("sum", e, f32),)), Loop((), (Store(1, where, op("div", e, reduced(0, 0))),)))
+    specs = (BufferSpec(f32, 35 * 50, "in"), BufferSpec(f32, 35 * 50, "out"))
+    same(Kernel((35,), (10, 5), loops, (), specs), [floats(35 * 50)], target, loose=4.0)
+    strided = index((50, 1, 10))
+    e = op("exp", load(0, strided))
+    loops = (Loop((Reduction("sum", e, f32),)), Loop((), (Store(1, strided, op("div", e, reduced(0, 0))),)))
+    same(Kernel((35,), (10, 5), loops, (), specs), [floats(35 * 50)], target, loose=4.0)
 
 
 @both
@@ -106,10 +174,18 @@ def test_later_loop_reads_what_an_earlier_one_stored(target: Target) -> None:
     x = load(0, where)
     loops = (
         Loop((Reduction("sum", x, f32),), (Store(1, where, op("mul", x, x)),)),
-        Loop((Reduction("max", load(1, where), f32),), (Store(2, where, op("sub", load(1, where), reduced(0, 0))),)),
+        Loop(
+            (Reduction("max", load(1, where), f32),),
+            (Store(2, where, op("sub", load(1, where), reduced(0, 0))),),
+        ),
     )
     epilogue = (Store(3, axis(0), reduced(1, 0)),)
-    buffers = (BufferSpec(f32, 200, "in"), BufferSpec(f32, 200, "out"), BufferSpec(f32, 200, "out"), BufferSpec(f32, 4, "out"))
+    buffers = (
+        BufferSpec(f32, 200, "in"),
+        BufferSpec(f32, 200, "out"),
+        BufferSpec(f32, 200, "out"),
+        BufferSpec(f32, 4, "out"),
+    )
     same(Kernel((4,), (50,), loops, epilogue, buffers), [floats(200)], target, loose=10.0)
 
 
@@ -117,13 +193,17 @@ def test_later_loop_reads_what_an_earlier_one_stored(target: Target) -> None:
 def test_in_place(target: Target) -> None:
     store = Store(0, axis(0), op("add", load(0, axis(0)), const(1.0, f32)))
     other = Store(1, axis(0), op("mul", load(0, axis(0)), const(2.0, f32)))
-    kernel = Kernel((70,), (), (Loop((), (store, other)),), (), (BufferSpec(f32, 70, "inout"), BufferSpec(f32, 70, "out")))
+    kernel = Kernel(
+        (70,), (), (Loop((), (store, other)),), (), (BufferSpec(f32, 70, "inout"), BufferSpec(f32, 70, "out"))
+    )
     same(kernel, [floats(70)], target)
 
 
 @both
 def test_masked_load_as_in_padding_and_cat(target: Target) -> None:
-    inside = op("and", op("ge", axis(1), const(3), dtype=torch.bool), op("lt", axis(1), const(40), dtype=torch.bool))
+    inside = op(
+        "and", op("ge", axis(1), const(3), dtype=torch.bool), op("lt", axis(1), const(40), dtype=torch.bool)
+    )
     where = op("add", op("mul", axis(0), const(37)), op("sub", axis(1), const(3)))
     padded = Node("load", f32, (where, inside, const(-1.0, f32)), 0)
     same(pointwise((6, 45), padded, [(f32, 6 * 37)]), [floats(6 * 37)], target)
@@ -151,7 +231,9 @@ def test_embedding_and_gather(target: Target) -> None:
 def test_strided_loads_and_stores_of_every_width(dtype: torch.dtype, target: Target) -> None:
     x = (floats(20 * 35) * 20).to(dtype)
     store = Store(1, index((1, 20)), load(0, index((35, 1)), dtype))
-    kernel = Kernel((20, 35), (), (Loop((), (store,)),), (), (BufferSpec(dtype, 700, "in"), BufferSpec(dtype, 700, "out")))
+    kernel = Kernel(
+        (20, 35), (), (Loop((), (store,)),), (), (BufferSpec(dtype, 700, "in"), BufferSpec(dtype, 700, "out"))
+    )
     same(kernel, [x], target)
 
 
@@ -165,7 +247,12 @@ def test_scatter_add(target: Target) -> None:
     same(kernel, [floats(660), ids, floats(120, 3)], target, loose=10.0)
     single = Store(2, load(1, axis(0), i64), load(0, axis(0)), "add")
     buffers = (BufferSpec(f32, 33, "in"), BufferSpec(i64, 33, "in"), BufferSpec(f32, 6, "inout"))
-    same(Kernel((33,), (), (Loop((), (single,)),), (), buffers), [floats(33), ids, floats(6, 3)], target, loose=10.0)
+    same(
+        Kernel((33,), (), (Loop((), (single,)),), (), buffers),
+        [floats(33), ids, floats(6, 3)],
+        target,
+        loose=10.0,
+    )
 
 
 @both
@@ -199,7 +286,17 @@ def test_ir_text_is_readable() -> None:
 
 # --- random kernels ----------------------------------------------------------------------------------------------
 
-DTYPES = [torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool]
+DTYPES = [
+    torch.float32,
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
 
 
 @st.composite
@@ -218,7 +315,9 @@ def accesses(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Node, int]:
 
 
 @st.composite
-def expressions(draw: st.DrawFn, shape: tuple[int, ...], specs: list[tuple[torch.dtype, int]], depth: int) -> Node:
+def expressions(
+    draw: st.DrawFn, shape: tuple[int, ...], specs: list[tuple[torch.dtype, int]], depth: int
+) -> Node:
     """A float32 expression over loads of random dtypes."""
     if depth == 0 or draw(st.integers(0, 5)) == 0:
         kind = draw(st.integers(0, 6))
@@ -244,7 +343,11 @@ def expressions(draw: st.DrawFn, shape: tuple[int, ...], specs: list[tuple[torch
             compared = op(draw(st.sampled_from(["lt", "ge", "eq", "ne"])), sub(), sub(), dtype=torch.bool)
             return op("where", compared, sub(), sub())
         case 4:
-            return op("cast", op("cast", sub(), dtype=draw(st.sampled_from([torch.bfloat16, torch.float64]))), dtype=f32)
+            return op(
+                "cast",
+                op("cast", sub(), dtype=draw(st.sampled_from([torch.bfloat16, torch.float64]))),
+                dtype=f32,
+            )
         case 5:
             return op("div", sub(), op("add", op("abs", sub()), const(1.0, f32)))
         case _:
@@ -289,8 +392,17 @@ def test_random_kernels_equal_the_interpreter(data: st.DataObject) -> None:
     inputs = []
     for dtype, size in specs:
         x = torch.randn(size, generator=generator, dtype=torch.float64)
-        inputs.append((x * (1 if dtype.is_floating_point else 20)).abs_().to(dtype) if dtype == torch.uint8 else (x * (1 if dtype.is_floating_point else 20)).to(dtype))
+        inputs.append(
+            (x * (1 if dtype.is_floating_point else 20)).abs_().to(dtype)
+            if dtype == torch.uint8
+            else (x * (1 if dtype.is_floating_point else 20)).to(dtype)
+        )
     target = data.draw(st.sampled_from(TARGETS), label="target")
     expected = [x.clone() for x in inputs]
-    assert interpret(kernel, [*expected, *[torch.zeros(b.numel, dtype=b.dtype) for b in kernel.buffers[len(inputs) :]]]) is None
+    assert (
+        interpret(
+            kernel, [*expected, *[torch.zeros(b.numel, dtype=b.dtype) for b in kernel.buffers[len(inputs) :]]]
+        )
+        is None
+    )
     same(kernel, inputs, target, loose=500.0)

@@ -18,7 +18,9 @@ LOW = (torch.bfloat16, torch.float16)
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 TARGETS = [Target("avx2")] + [Target("avx512")] * (host_target().isa == "avx512")
 SIZE = 77
-LOW_OPS = "add sub mul div min max where neg abs relu exp tanh sigmoid sqrt lt le gt ge eq ne isnan floor".split()
+LOW_OPS = (
+    "add sub mul div min max where neg abs relu exp tanh sigmoid sqrt lt le gt ge eq ne isnan floor".split()
+)
 
 BINARY = set(
     "add sub mul div floordiv mod truncdiv fmod pow atan2 hypot copysign nextafter min max fmin fmax and or xor shl shr"
@@ -50,7 +52,10 @@ def arguments(op: str, dtype: torch.dtype, count: int) -> list[torch.Tensor]:
             low, high = DOMAIN[op]
             x = (torch.rand(SIZE, generator=generator) * (high - low) + low).to(dtype)
         else:
-            x = (torch.randn(SIZE, generator=generator) * (1.0 if k or op in ("asin", "acos", "atanh") else 8.0)).to(dtype)
+            x = (
+                torch.randn(SIZE, generator=generator)
+                * (1.0 if k or op in ("asin", "acos", "atanh") else 8.0)
+            ).to(dtype)
             specials = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.5, 1e-30, -1e-30]
             if op not in ("hypot", "nextafter", "sin", "cos", "floordiv", "mod", "fmod", "truncdiv"):
                 x[: len(specials)] = torch.tensor(specials[k:] + specials[:k]).to(dtype)
@@ -103,7 +108,9 @@ def test_casts_as_aten(source: torch.dtype, to: torch.dtype, target: Target) -> 
 def test_rounding_to_bfloat16_is_nearest_even() -> None:
     bits = torch.arange(0, 1 << 20, dtype=torch.int64) * 4093 % (1 << 32)
     x = torch.where(bits >= 1 << 31, bits - (1 << 32), bits).to(torch.int32).view(torch.float32)
-    kernel = pointwise((x.numel(),), Node("cast", torch.bfloat16, (load(0, axis(0)),)), [(torch.float32, x.numel())])
+    kernel = pointwise(
+        (x.numel(),), Node("cast", torch.bfloat16, (load(0, axis(0)),)), [(torch.float32, x.numel())]
+    )
     from tests.codegen.building import run_native
 
     out = torch.empty(x.numel(), dtype=torch.bfloat16)
@@ -116,8 +123,12 @@ def test_rounding_to_bfloat16_is_nearest_even() -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.isa)
 @pytest.mark.parametrize("op", ["exp", "tanh", "erf", "log"])
 def test_inlined_functions_are_accurate(op: str, target: Target) -> None:
-    x = torch.cat([torch.linspace(-105, 105, 200_001), torch.linspace(-2, 2, 200_001), torch.logspace(-45, 38, 100_001)])
-    kernel = pointwise((x.numel(),), Node(op, torch.float32, (load(0, axis(0)),)), [(torch.float32, x.numel())])
+    x = torch.cat(
+        [torch.linspace(-105, 105, 200_001), torch.linspace(-2, 2, 200_001), torch.logspace(-45, 38, 100_001)]
+    )
+    kernel = pointwise(
+        (x.numel(),), Node(op, torch.float32, (load(0, axis(0)),)), [(torch.float32, x.numel())]
+    )
     from tests.codegen.building import run_native
 
     out = torch.empty(x.numel())

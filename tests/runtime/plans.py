@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from graphlift.lower.ir import BufferSpec, ExternCall, Kernel, KernelCall, Loop, Plan, Ref, Store, TensorSpec, ViewCall
+from graphlift.lower.ir import (
+    BufferSpec,
+    ExternCall,
+    Kernel,
+    KernelCall,
+    Loop,
+    Plan,
+    Ref,
+    Store,
+    TensorSpec,
+    ViewCall,
+)
 from graphlift.runtime.externs import contiguous_stride
 from tests.codegen.building import axis, f32, load, op
 
@@ -30,7 +41,9 @@ def table(*specs: TensorSpec) -> dict[str, TensorSpec]:
 def unary(name: str, size: int) -> Kernel:
     """out = name(in), flat."""
     store = Store(1, axis(0), op(name, load(0, axis(0))))
-    return Kernel((size,), (), (Loop((), (store,)),), (), (BufferSpec(f32, size, "in"), BufferSpec(f32, size, "out")))
+    return Kernel(
+        (size,), (), (Loop((), (store,)),), (), (BufferSpec(f32, size, "in"), BufferSpec(f32, size, "out"))
+    )
 
 
 def mlp(batch: int, wide: int, hidden: int, out: int) -> Plan:

@@ -12,10 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphlift.lower.interpret import interpret
-from graphlift.lower.ir import BufferSpec, CheckCall, ExternCall, Kernel, KernelCall, Loop, Plan, Ref, Store, ViewCall
+from graphlift.lower.ir import (
+    BufferSpec,
+    CheckCall,
+    ExternCall,
+    Kernel,
+    KernelCall,
+    Loop,
+    Plan,
+    Ref,
+    Store,
+    ViewCall,
+)
 from graphlift.runtime import Loaded, load
 from graphlift.runtime.memory import Storage, _place
-from tests.codegen.building import axis, const, f32, op
+from tests.codegen.building import axis, const, op
 from tests.codegen.building import load as loads
 from tests.runtime.plans import aten, chain, mlp, spec, table, unary
 
@@ -65,7 +76,11 @@ def test_intermediates_share_memory() -> None:
 
 def test_outputs_that_are_inputs_views_constants_and_none() -> None:
     tensors = table(
-        spec("x", (4, 6)), spec("xt", (6, 4), "x", (1, 6)), spec("c", (2,)), spec("y", (24,)), spec("yv", (4,), "y", (1,), 3)
+        spec("x", (4, 6)),
+        spec("xt", (6, 4), "x", (1, 6)),
+        spec("c", (2,)),
+        spec("y", (24,)),
+        spec("yv", (4,), "y", (1,), 3),
     )
     steps = (ViewCall("xt", "x"), KernelCall(unary("neg", 24), ("x", "y")), ViewCall("yv", "y"))
     constant = torch.ones(2)
@@ -80,7 +95,9 @@ def test_outputs_that_are_inputs_views_constants_and_none() -> None:
 
 def test_inputs_with_a_storage_offset() -> None:
     tensors = table(spec("x", (4, 6)), spec("row", (6,), "x", (1,), 12), spec("y", (6,)))
-    plan = Plan(tensors, {}, ("x",), ("y", "row"), (ViewCall("row", "x"), KernelCall(unary("neg", 6), ("row", "y"))))
+    plan = Plan(
+        tensors, {}, ("x",), ("y", "row"), (ViewCall("row", "x"), KernelCall(unary("neg", 6), ("row", "y")))
+    )
     x = torch.randn(9, 6)[3:7]
     for run in runs(load(plan)):
         y, row = run([x])
@@ -89,7 +106,9 @@ def test_inputs_with_a_storage_offset() -> None:
 
 def test_parts_of_one_allocation() -> None:
     """Two kernels fill the halves of one output, as a fused cat does."""
-    tensors = table(spec("x", (5,)), spec("a", (5,), "out"), spec("b", (5,), "out", (1,), 5), spec("all", (10,), "out"))
+    tensors = table(
+        spec("x", (5,)), spec("a", (5,), "out"), spec("b", (5,), "out", (1,), 5), spec("all", (10,), "out")
+    )
     steps = (
         KernelCall(unary("neg", 5), ("x", "a")),
         KernelCall(unary("abs", 5), ("x", "b")),
@@ -101,7 +120,9 @@ def test_parts_of_one_allocation() -> None:
 
 
 def test_atens_results_of_several_tensors() -> None:
-    tensors = table(spec("x", (4, 8)), spec("v", (4, 3)), spec("i", (4, 3), dtype=torch.int64), spec("n", (4, 3)))
+    tensors = table(
+        spec("x", (4, 8)), spec("v", (4, 3)), spec("i", (4, 3), dtype=torch.int64), spec("n", (4, 3))
+    )
     topk = ExternCall(aten.topk.default, (Ref("x"), 3), (), ("v", "i"))
     plan = Plan(tensors, {}, ("x",), ("n", "i"), (topk, KernelCall(unary("neg", 12), ("v", "n"))))
     x = torch.randn(4, 8)
@@ -194,13 +215,19 @@ def test_calls_from_many_threads() -> None:
 
 def test_source_is_readable() -> None:
     source = load(mlp(3, 20, 30, 7)).source
-    assert "def run(inputs):" in source and "aten.addmm.default(b1, x, w1.t)" in source and "# aten.relu" in source
+    assert (
+        "def run(inputs):" in source
+        and "aten.addmm.default(b1, x, w1.t)" in source
+        and "# aten.relu" in source
+    )
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 20), st.integers(0, 8)), max_size=25))
 def test_no_two_living_storages_overlap(rows: list[tuple[int, int, int]]) -> None:
-    storages = [Storage(str(k), "arena", size, first, first + life) for k, (size, first, life) in enumerate(rows)]
+    storages = [
+        Storage(str(k), "arena", size, first, first + life) for k, (size, first, life) in enumerate(rows)
+    ]
     total = _place(storages)
     for a in storages:
         assert a.offset % 64 == 0 and a.offset + a.size_bytes <= total

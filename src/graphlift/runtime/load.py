@@ -32,7 +32,9 @@ class Loaded:
         )
         compiled = clock()
         self._out_calls = {
-            k for k, step in enumerate(plan.steps) if isinstance(step, ExternCall) and out_form(plan, step) is not None
+            k
+            for k, step in enumerate(plan.steps)
+            if isinstance(step, ExternCall) and out_form(plan, step) is not None
         }
         self.memory: Memory = plan_memory(plan, self._out_calls)
         launcher = None

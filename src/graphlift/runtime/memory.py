@@ -19,7 +19,7 @@ ALIGNMENT = 64
 
 @dataclass(slots=True)
 class Storage:
-    """``kind``: "input", "constant", "result" (made by an ATen call), "fresh" (made by us, leaves the call), "arena"."""
+    """``kind``: "input", "constant", "result" (of an ATen call), "fresh" (ours, leaves the call), "arena"."""
 
     name: str
     kind: str

@@ -7,6 +7,7 @@ Always: used only where `available()` has seen torch's C symbols and the tensor 
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -58,7 +59,7 @@ _LONG_KERNEL_BYTES = 1 << 20
 def launch_module() -> ModuleType | None:
     """The C extension, bound to torch, or None where it is missing or torch's layout is not the one it knows."""
     try:
-        from graphlift.runtime import _launch
+        _launch = importlib.import_module("graphlift.runtime._launch")
     except ImportError:
         return None
     table = {symbol: address_of(symbol) for symbol in _SYMBOLS}
@@ -67,7 +68,9 @@ def launch_module() -> ModuleType | None:
 
 
 class _Program:
-    def __init__(self, plan: Plan, memory: Memory, kernels: dict[int, NativeKernel], out_calls: set[int]) -> None:
+    def __init__(
+        self, plan: Plan, memory: Memory, kernels: dict[int, NativeKernel], out_calls: set[int]
+    ) -> None:
         self.plan = plan
         self.memory = memory
         self.kernels = kernels
@@ -131,7 +134,10 @@ class _Program:
         """A tensor of an allocation of ours: the allocation itself where it covers it, else a view."""
         spec = self.plan.tensors[name]
         storage = self.memory.storages[spec.storage]
-        covers = spec.offset == 0 and extent_of(spec.shape, spec.stride) * spec.dtype.itemsize == storage.size_bytes
+        covers = (
+            spec.offset == 0
+            and extent_of(spec.shape, spec.stride) * spec.dtype.itemsize == storage.size_bytes
+        )
         base = self.bases.get(storage.name)
         if base is None and covers:
             base = self.bases[storage.name] = self._add(_FRESH, name)
@@ -144,10 +150,10 @@ class _Program:
         return self._add(_VIEW, name, base=base, shift=spec.offset)
 
     def step(self, position: int, step: Any) -> tuple[Any, ...] | None:
-        frees = ()
+        row: tuple[Any, ...]
         match step:
-            case KernelCall(kernel, names):
-                slots = tuple(self.slot(n) for n in names)
+            case KernelCall(kernel, buffers):
+                slots = tuple(self.slot(n) for n in buffers)
                 moved = sum(b.numel * b.dtype.itemsize for b in kernel.buffers)
                 release = int(moved > _LONG_KERNEL_BYTES)
                 row = (_KERNEL, self.kernels[position].address, 0.0, 0.0, release, None, slots, ())
@@ -163,7 +169,7 @@ class _Program:
             case ViewCall():
                 self.slot(step.output)
                 return None
-        return (*row, frees)
+        return (*row, ())
 
     def _matmul(self, step: ExternCall) -> tuple[Any, ...]:
         form = out_form(self.plan, step)
@@ -217,5 +223,3 @@ def _output(program: _Program, output: Any) -> Any:
     if isinstance(output, str):
         return program.slot(output)
     return None if output is None else (output,)
-
-

@@ -54,7 +54,12 @@ class _Writer:
         self, plan: Plan, memory: Memory, kernels: dict[int, NativeKernel], out_calls: set[int]
     ) -> None:
         self.plan, self.memory, self.kernels, self.out_calls = plan, memory, kernels, out_calls
-        self.scope: dict[str, Any] = {"torch": torch, "shifted": _shifted, "typed": _typed, "storage": _storage}
+        self.scope: dict[str, Any] = {
+            "torch": torch,
+            "shifted": _shifted,
+            "typed": _typed,
+            "storage": _storage,
+        }
         self.lines: list[str] = []
         self.defined: set[str] = set()
         self.identifiers: dict[str, str] = {}
@@ -162,7 +167,9 @@ class _Writer:
             self.scope[self.name(tensor)] = value
             self.defined.add(tensor)
         if self.memory.arena_bytes:
-            self.line(f"arena = torch.empty({self.memory.arena_bytes}, dtype=torch.uint8)  # all intermediates")
+            self.line(
+                f"arena = torch.empty({self.memory.arena_bytes}, dtype=torch.uint8)  # all intermediates"
+            )
         for position, step in enumerate(plan.steps):
             match step:
                 case KernelCall():

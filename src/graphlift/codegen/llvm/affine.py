@@ -76,7 +76,11 @@ class Indices:
             if found is not None and max(abs(found[0]), abs(found[1])) < 2**62:
                 return found
             return None
-        if node.op == "cast" and node.dtype in (torch.int64, torch.int32) and not node.args[0].dtype.is_floating_point:
+        if (
+            node.op == "cast"
+            and node.dtype in (torch.int64, torch.int32)
+            and not node.args[0].dtype.is_floating_point
+        ):
             return self.range(node.args[0])
         return _SMALL_RANGES.get(node.dtype)
 
@@ -213,7 +217,9 @@ def build(total: Sum) -> Node:
     return Node("add", torch.int64, (result, constant)) if total.constant else result
 
 
-def rewrite(kernel: Kernel, outer: tuple[int, ...], inner: tuple[int, ...], axes: dict[int, Sum]) -> tuple[Kernel, set[Sum]]:
+def rewrite(
+    kernel: Kernel, outer: tuple[int, ...], inner: tuple[int, ...], axes: dict[int, Sum]
+) -> tuple[Kernel, set[Sum]]:
     """``kernel`` over new axes; each old axis is the given sum over the new ones. Also the sums that use axes."""
     canonical = _Canonical(Indices(outer + inner), axes)
 
@@ -238,7 +244,9 @@ def axis_node(k: int) -> Node:
 
 def simplify(kernel: Kernel) -> Kernel:
     """Drop axes of size one, make indices canonical and merge every pair of neighbouring axes that allows it."""
-    outer, inner, axes = _renumbered(kernel.outer, kernel.inner, {k for k, n in enumerate(kernel.outer + kernel.inner) if n == 1})
+    outer, inner, axes = _renumbered(
+        kernel.outer, kernel.inner, {k for k, n in enumerate(kernel.outer + kernel.inner) if n == 1}
+    )
     kernel, roots = rewrite(kernel, outer, inner, axes)
     while True:
         sizes = kernel.outer + kernel.inner

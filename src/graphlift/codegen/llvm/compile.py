@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from graphlift.codegen.llvm.kernel import KernelWriter
+from graphlift.codegen.llvm.kernel import write_kernel
 from graphlift.codegen.llvm.target import Target, bind, host_target, target_machine
 from graphlift.errors import InternalError
 from graphlift.lower.ir import Kernel
@@ -78,7 +78,13 @@ team:
   ret void
 }
 """
-_RUNTIME_SYMBOLS = ("omp_get_max_threads", "omp_get_thread_num", "omp_get_num_threads", "omp_in_parallel", "GOMP_parallel")
+_RUNTIME_SYMBOLS = (
+    "omp_get_max_threads",
+    "omp_get_thread_num",
+    "omp_get_num_threads",
+    "omp_in_parallel",
+    "GOMP_parallel",
+)
 
 _lock = threading.Lock()
 _compiled: dict[tuple[Kernel, Target], NativeKernel] = {}
@@ -92,9 +98,9 @@ def module_ir(kernels: Sequence[Kernel], target: Target | None = None) -> str:
     parts: list[str] = []
     declarations: set[str] = set()
     for position, kernel in enumerate(kernels):
-        writer = KernelWriter(f"kernel_{position}", kernel, target)
-        parts.append(writer.text())
-        declarations |= writer.b.declarations
+        text, needed = write_kernel(f"kernel_{position}", kernel, target)
+        parts.append(text)
+        declarations |= needed
     attributes = f"attributes #0 = {{ {target.attributes} }}"
     return "\n\n".join([_RUNTIME, "\n".join(sorted(declarations)), *parts, attributes]) + "\n"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from graphlift.codegen.llvm.ops import LOW_PRECISION, REGISTER, Emitter
-from graphlift.codegen.llvm.text import ELEMENT_BITS, Builder, Value
+from graphlift.codegen.llvm.text import Builder, Value
 from graphlift.lower.ir import Reduction
 
 _LAST = {"i32": 2**31 - 1, "i64": 2**63 - 1}
@@ -78,7 +78,9 @@ class Fold:
             return
         assert position is not None
         if position.type != self.position_type:
-            position = b.cast("trunc" if self.position_type == "i32" else "sext", position, self.position_type)
+            position = b.cast(
+                "trunc" if self.position_type == "i32" else "sext", position, self.position_type
+            )
         position = self._splat(position, self.lanes)
         if mask is not None:
             last = self._splat(b.constant(_LAST[self.position_type], self.position_type), self.lanes)
@@ -136,23 +138,29 @@ class Fold:
 
     def per_lane(self, copies: int) -> list[Value]:
         """The result of each copy, lane by lane."""
-        slots, kind = (self.positions, self.position_type) if self.tracks_position else (self.values, self.kind)
+        slots, kind = (
+            (self.positions, self.position_type) if self.tracks_position else (self.values, self.kind)
+        )
         return [self._finish(self._read(slot, kind)) for slot in slots[:copies]]
 
     def across_lanes(self) -> Value:
         """One scalar over all copies and lanes."""
         b = self.b
-        pairs = [(self._read(v, self.kind),) for v in self.values if self.values.index(v) in self.used]
-        if self.tracks_position:
-            pairs = [
-                (*value, self._read(p, self.position_type)) for value, p in zip(pairs, self.positions, strict=False)
-            ]
+        pairs: list[tuple[Value, ...]] = []
+        for u in sorted(self.used):
+            pair = [self._read(self.values[u], self.kind)]
+            pair += [self._read(self.positions[u], self.position_type)] if self.tracks_position else []
+            pairs.append(tuple(pair))
 
         def merge(one: tuple[Value, ...], two: tuple[Value, ...]) -> tuple[Value, ...]:
-            return self.combine_at(one, two) if self.tracks_position else (self.combine(*one, *two),)
+            if self.tracks_position:
+                return self.combine_at((one[0], one[1]), (two[0], two[1]))
+            return (self.combine(one[0], two[0]),)
 
         while len(pairs) > 1:
-            pairs = [merge(*pairs[k : k + 2]) if k + 1 < len(pairs) else pairs[k] for k in range(0, len(pairs), 2)]
+            pairs = [
+                merge(*pairs[k : k + 2]) if k + 1 < len(pairs) else pairs[k] for k in range(0, len(pairs), 2)
+            ]
         result = pairs[0]
         if self.kind == "i1" and not self.tracks_position:
             name = "or" if self.reduction.op in ("any", "max", "sum") else "and"
@@ -190,7 +198,7 @@ def _identity(op: str, dtype: torch.dtype) -> float | int | bool:
     if dtype.is_floating_point:
         return float("-inf") if op in ("max", "argmax") else float("inf")
     info = torch.iinfo(dtype)
-    return info.min if op in ("max", "argmax") else info.max
+    return int(info.min) if op in ("max", "argmax") else int(info.max)
 
 
 def fold_for(emitter: Emitter, reduction: Reduction, lanes: int, copies: int, inner_points: int = 0) -> Fold:

@@ -77,15 +77,16 @@ def axis_stride(index: Node, axis: int) -> int | None:
     if index.op == "const":
         return 0
     if index.op in ("add", "sub", "mul", "neg") and index.dtype == torch.int64:
-        strides = [axis_stride(arg, axis) for arg in index.args]
-        if None in strides:
+        found = [axis_stride(arg, axis) for arg in index.args]
+        strides = [stride for stride in found if stride is not None]
+        if len(strides) < len(found):
             return None
         if index.op == "neg":
             return -strides[0]
         if index.op == "mul":
             for this, other in (index.args, index.args[::-1]):
                 if this.op == "const":
-                    return this.attr * axis_stride(other, axis)
+                    return int(this.attr) * (axis_stride(other, axis) or 0)
             return 0 if strides == [0, 0] else None
         return strides[0] + strides[1] * (-1 if index.op == "sub" else 1)
     return 0 if not uses_axis(index, axis) else None
@@ -167,7 +168,9 @@ def choose(kernel: Kernel, target: Target, indices: Indices) -> Schedule:
 
 def _body_limit(kernel: Kernel) -> int:
     """How many copies of a loop body are worth their code size."""
-    cycles = max((sum(node_cycles(n) for n in _loop_nodes(kernel, k)) for k in range(len(kernel.loops))), default=1.0)
+    cycles = max(
+        (sum(node_cycles(n) for n in _loop_nodes(kernel, k)) for k in range(len(kernel.loops))), default=1.0
+    )
     return 4 if cycles <= 12 else 2 if cycles <= 60 else 1
 
 

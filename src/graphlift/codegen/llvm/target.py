@@ -76,7 +76,12 @@ def target_machine(target: Target) -> llvm.TargetMachine:
             if name.startswith(("avx512", "avx10", "evex")):
                 features[name] = False
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=1, reloc="pic", codemodel="jitdefault", jit=True
+        cpu=llvm.get_host_cpu_name(),
+        features=features.flatten(),
+        opt=1,
+        reloc="pic",
+        codemodel="jitdefault",
+        jit=True,
     )
 
 

@@ -9,8 +9,27 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-ELEMENT_BITS = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "i32": 32, "float": 32, "i64": 64, "double": 64, "ptr": 64}
-MANGLED = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64", "half": "f16"}
+ELEMENT_BITS = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "half": 16,
+    "i32": 32,
+    "float": 32,
+    "i64": 64,
+    "double": 64,
+    "ptr": 64,
+}
+MANGLED = {
+    "i1": "i1",
+    "i8": "i8",
+    "i16": "i16",
+    "i32": "i32",
+    "i64": "i64",
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +125,9 @@ class Builder:
         wrapped = (int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
         return Value(str(wrapped), kind, 0, 0)
 
-    def emit(self, kind: str, lanes: int, template: str, *operands: Value, at: int = 0, unique: bool = False) -> Value:
+    def emit(
+        self, kind: str, lanes: int, template: str, *operands: Value, at: int = 0, unique: bool = False
+    ) -> Value:
         """``name = template.format(operands)``, at depth ``at`` or deeper as its operands require."""
         depth = max([at, *[o.depth for o in operands]])
         text = template.format(*[o.text for o in operands])
@@ -147,7 +168,9 @@ class Builder:
         if value.is_constant:
             return Value(f"splat ({value.type} {value.text})", value.type, lanes, 0)
         vector = f"<{lanes} x {value.type}>"
-        first = self.emit(value.type, lanes, f"insertelement {vector} poison, {value.type} {{0}}, i64 0", value)
+        first = self.emit(
+            value.type, lanes, f"insertelement {vector} poison, {value.type} {{0}}, i64 0", value
+        )
         zeros = f"<{lanes} x i32> zeroinitializer"
         return self.emit(value.type, lanes, f"shufflevector {vector} {{0}}, {vector} poison, {zeros}", first)
 
@@ -164,7 +187,9 @@ class Builder:
         """``opcode T a, b`` on unified operands (comparisons: kind i1)."""
         values = self.unify(*values)
         operands = ", ".join(f"{{{k}}}" for k in range(len(values)))
-        return self.emit(kind or values[0].type, values[0].lanes, f"{opcode} {values[0].llvm} {operands}", *values)
+        return self.emit(
+            kind or values[0].type, values[0].lanes, f"{opcode} {values[0].llvm} {operands}", *values
+        )
 
     def cast(self, opcode: str, value: Value, kind: str) -> Value:
         if value.type == kind:
@@ -229,7 +254,9 @@ class Builder:
                 else:
                     out += [f"br label %{label}.{'body' if int(start) < int(stop) else 'exit'}"]
                 out += [f"{label}.body:"]
-                out += [f"{item.index} = phi i64 [ {start}, %{label}.pre ], [ %{label}.next, %{label}.latch ]"]
+                out += [
+                    f"{item.index} = phi i64 [ {start}, %{label}.pre ], [ %{label}.next, %{label}.latch ]"
+                ]
                 self._render(item, out)
                 out += [f"br label %{label}.latch", f"{label}.latch:"]
                 out += [f"%{label}.next = add nsw i64 {item.index}, {step}"]
@@ -237,6 +264,10 @@ class Builder:
                 out += [f"br i1 %{label}.more, label %{label}.body, label %{label}.exit", f"{label}.exit:"]
             else:
                 label = item.label
-                out += [*item.pre, f"br i1 {item.condition}, label %{label}.then, label %{label}.end", f"{label}.then:"]
+                out += [
+                    *item.pre,
+                    f"br i1 {item.condition}, label %{label}.then, label %{label}.end",
+                    f"{label}.then:",
+                ]
                 self._render(item, out)
                 out += [f"br label %{label}.end", f"{label}.end:"]

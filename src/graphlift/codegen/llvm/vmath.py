@@ -13,8 +13,20 @@ from graphlift.codegen.llvm.text import Builder, Value
 from graphlift.errors import InternalError
 
 # Minimax fits (Lawson's algorithm on Chebyshev points, then rounded to float32); lowest order first.
-_EXP = (0.500000009533051, 0.16666518680664658, 0.041666205340584565, 0.008368908422644941, 0.0013950521841087121)
-_TANH = (-0.3333328392358787, 0.1333149124844852, -0.053743495256530875, 0.02065057898949303, -0.005717036546833005)
+_EXP = (
+    0.500000009533051,
+    0.16666518680664658,
+    0.041666205340584565,
+    0.008368908422644941,
+    0.0013950521841087121,
+)
+_TANH = (
+    -0.3333328392358787,
+    0.1333149124844852,
+    -0.053743495256530875,
+    0.02065057898949303,
+    -0.005717036546833005,
+)
 _ERF_SMALL = (0.12837915003693437, -0.3761249431678153, 0.11281802772307119, -0.026765566999475757,
               0.004990980252475037, -0.0005976893795580598)  # fmt: skip
 _ERF_LARGE = (-0.12864849206474838, -0.6351513086503766, -0.10623689111558995, 0.023762075055695175,
@@ -37,7 +49,11 @@ class VectorMath:
     # --- helpers ---------------------------------------------------------------------------------------------
 
     def num(self, value: float, like: Value) -> Value:
-        return self.b.splat(self.b.constant(value, like.type), like.lanes) if like.lanes else self.b.constant(value, like.type)
+        return (
+            self.b.splat(self.b.constant(value, like.type), like.lanes)
+            if like.lanes
+            else self.b.constant(value, like.type)
+        )
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self.b.intrinsic("fma", a, b, c)
@@ -81,8 +97,10 @@ class VectorMath:
         b = self.b
         if self.target.isa == "avx512" and y.lanes == 16:
             name = "llvm.x86.avx512.mask.scalef.ps.512"
-            b.declarations.add(f"declare <16 x float> @{name}(<16 x float>, <16 x float>, <16 x float>, i16, i32)")
-            template = f"call <16 x float> @{name}(<16 x float> {{0}}, <16 x float> {{1}}, <16 x float> zeroinitializer, i16 -1, i32 4)"
+            vector = "<16 x float>"
+            b.declarations.add(f"declare {vector} @{name}({vector}, {vector}, {vector}, i16, i32)")
+            arguments = f"{vector} {{0}}, {vector} {{1}}, {vector} zeroinitializer, i16 -1, i32 4"
+            template = f"call {vector} @{name}({arguments})"
             return b.emit("float", 16, template, y, n)
         # In two halves, each of which is a normal power of two.
         k = b.cast("fptosi", n, "i32")
@@ -167,7 +185,8 @@ class VectorMath:
             return b.shuffle(full, full, list(range(lanes)))
         half = lanes // 2
         parts = [
-            self.sleef(name, accuracy, *[b.shuffle(a, a, list(range(k, k + half))) for a in args]) for k in (0, half)
+            self.sleef(name, accuracy, *[b.shuffle(a, a, list(range(k, k + half))) for a in args])
+            for k in (0, half)
         ]
         return b.shuffle(parts[0], parts[1], list(range(lanes)))
 
