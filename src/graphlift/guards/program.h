@@ -135,6 +135,9 @@ typedef struct {
 #if PY_VERSION_HEX >= 0x030E0000
 #error "dict version tags are gone in 3.14: use watchers"
 #endif
+#ifdef Py_GIL_DISABLED
+#error "checks read containers under the GIL: free-threaded builds are not supported"
+#endif
 
 /* The dict's version, or 0 where a change might not alter it: on 3.13 a store through an instance whose values are
  * embedded in it leaves the tag alone. */

@@ -7,9 +7,18 @@
 #define GRAPHLIFT_TORCH_ACCESS_H
 
 #include <Python.h>
-#include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
+
+#ifdef _WIN32
+/* Thread-local symbols cannot be looked up there: torch's modes are compared by Python. */
+#define dlopen(path, flags) NULL
+#define dlsym(handle, name) NULL
+#define THREAD_LOCAL __declspec(thread)
+#else
+#include <dlfcn.h>
+#define THREAD_LOCAL __thread
+#endif
 
 #define ANY_DIM INT64_MIN
 #define MAX_RANK 64
@@ -147,7 +156,7 @@ typedef struct {
     uint64_t level_tag; /* version tag of the forward_ad dict when last found equal */
 } GlobalFacts;
 
-static __thread const uint64_t *thread_keys;
+static THREAD_LOCAL const uint64_t *thread_keys;
 
 static const uint64_t *local_keys(void) {
     if (thread_keys == NULL)
