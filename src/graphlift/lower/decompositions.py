@@ -84,7 +84,8 @@ def _train(
         _update(running_mean, mean, momentum)
     if running_var is not None:
         _update(running_var, aten.mul.Tensor(var, count / max(count - 1, 1)), momentum)
-    return _normalise(x, mean, rstd, weight, bias), mean, rstd
+    saved = x.dtype if weight is None else weight.dtype
+    return _normalise(x, mean, rstd, weight, bias), _as(mean, saved), _as(rstd, saved)
 
 
 def _infer(
@@ -151,6 +152,7 @@ def native_batch_norm_backward(
     count = x.numel() // x.shape[1]
     if not training:
         mean, rstd = _wide(running_mean), aten.rsqrt.default(aten.add.Tensor(_wide(running_var), eps))
+    mean, rstd = _wide(mean), _wide(rstd)
     wide, gradient = _wide(x), _wide(grad)
     scale = rstd if weight is None else aten.mul.Tensor(rstd, _as(weight, rstd.dtype))
     centred = aten.sub.Tensor(wide, _channels(mean, rank))

@@ -124,7 +124,7 @@ class KernelBuilder:
             tuple(self.sizes[self.outer_count :]),
             loops,
             tuple(epilogue),
-            tuple([BufferSpec(v.dtype, extent(v), "out" if v.id in self.stored else "in") for v in self.values]),
+            tuple([BufferSpec(v.dtype, extent(v), "out" if v.id in self.results else "in") for v in self.values]),
         )
         origins = dict.fromkeys([n for m in self.members for n in m.item.origins])
         return KernelCall(kernel, tuple([v.name for v in self.values]), tuple([describe(n) for n in origins]))

@@ -141,9 +141,9 @@ def index_tensor(b: Builder, out: Meta, x: Value, indices: Sequence[Value | None
         return instance.read(x, tuple([positions[d] if d in positions else next(rest) for d in range(len(x.shape))]))
 
     checks: tuple[Bounds, ...] = ()
-    for d, i in given:
+    for position, (d, i) in enumerate(given):  # ATen counts the indexed dimensions alone
         size = x.shape[d]
-        message = f"index {{value}} is out of bounds for dimension {d} with size {size}"
+        message = f"index {{value}} is out of bounds for dimension {position} with size {size}"
         checks += checked(b, i, -size, size, "IndexError", message)
     value = b.compute(out.shape, out.dtype, out.device, evaluate, (x, *[i for _, i in given]), 2)
     value.checks = checks
