@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -120,11 +121,11 @@ def _probe() -> Access:
     try:
         libraries = _libraries()
         tensors = _probe_tensors(libraries)
-    except (Unverified, OSError, AttributeError, RuntimeError) as error:
+    except (Unverified, OSError, AttributeError, RuntimeError, ValueError) as error:
         return Access(False, False, f"tensor layout: {error}", {}, {}, 0)
     try:
         _probe_state(libraries, tensors)
-    except (Unverified, OSError, AttributeError, RuntimeError) as error:
+    except (Unverified, OSError, AttributeError, RuntimeError, ValueError) as error:
         return Access(
             True,
             False,
@@ -140,10 +141,10 @@ def _libraries() -> dict[str, ctypes.CDLL]:
     import torch
 
     folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    suffix = "dylib" if sys.platform == "darwin" else "so"
     loaded = os.RTLD_NOLOAD | os.RTLD_LAZY
-    return {
-        name: ctypes.CDLL(os.path.join(folder, f"lib{name}.so"), mode=loaded) for name in ("c10", "torch_cpu")
-    }
+    names = ("c10", "torch_cpu")
+    return {name: ctypes.CDLL(os.path.join(folder, f"lib{name}.{suffix}"), mode=loaded) for name in names}
 
 
 def _address(libraries: dict[str, ctypes.CDLL], symbol: tuple[str, str]) -> int:
