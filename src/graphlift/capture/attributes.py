@@ -534,7 +534,9 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
             return
         if name == "__dict__" or name == "__class__":
             raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
-        if isinstance(raw, C_DATA):
+        if isinstance(raw, types.GetSetDescriptorType):
+            raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
+        if isinstance(raw, types.MemberDescriptorType):
             obj.slots[name] = value
             if obj.obj is not None:
                 cap.mark_changed(obj)

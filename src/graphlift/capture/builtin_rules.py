@@ -215,9 +215,12 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     found = python_type(value)
     if type(value) is ObjectVar and value.obj is not None and type(cls).__instancecheck__ is not type.__instancecheck__:
         return isinstance(value.obj, cls)
-    if type(cls).__instancecheck__ is not type.__instancecheck__ and isinstance(type(cls).__instancecheck__, types.FunctionType):
-        return issubclass(found, cls)
-    return issubclass(found, cls)
+    if issubclass(found, cls):
+        return True
+    if type(value) is not ObjectVar or cap.type_attr(found, "__class__") is object.__dict__["__class__"]:
+        return False
+    claimed = cap.value_of(get_attr(cap, value, "__class__"))
+    return isinstance(claimed, type) and issubclass(claimed, cls)
 
 
 _TENSOR_TYPES = tuple(t for t in vars(torch).values() if isinstance(t, type) and t.__module__ == "torch" and t.__name__.endswith("Tensor"))

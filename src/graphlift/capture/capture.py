@@ -193,8 +193,14 @@ class Capture:
 
     def wrap_list(self, value: list, source: Source) -> Tracker:
         self.guard(TypeIs(source, list))
-        self.guard(Length(source, len(value)))
-        return ListVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)], source, value)
+        return self.list_var(value, source)
+
+    def list_var(self, value: list, source: Source) -> ListVar:
+        def read() -> list[Tracker]:
+            self.guard(Length(source, len(value)))
+            return [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(list.__iter__(value))]
+
+        return ListVar(None, source, value, read)
 
     def wrap_tuple(self, value: tuple, source: Source) -> Tracker:
         self.guard(TypeIs(source, tuple))
@@ -597,8 +603,7 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
 }
 PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
     (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),
-    (list, lambda cap, value, source: cap.guard(Length(source, len(value)))
-        or ListVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(list.__iter__(value))], source, value)),
+    (list, lambda cap, value, source: cap.list_var(value, source)),
     (tuple, lambda cap, value, source: cap.guard(Length(source, len(value)))
         or TupleVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(tuple.__iter__(value))], source)),
 )

@@ -15,6 +15,7 @@ from .capture import Capture, NotConst, describe
 from .protocol import (
     change_list,
     change_set,
+    extend_list,
     inplace,
     items_equal,
     iterate,
@@ -61,14 +62,14 @@ def _index(cap: Capture, tracker: Tracker) -> int:
 
 @rule(list.append)
 def _append(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    change_list(cap, own(cap, args[0], ListVar)).append(args[1])
+    extend_list(cap, own(cap, args[0], ListVar), [args[1]])
     return NONE
 
 
 @rule(list.extend)
 def _extend(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     items = iterate(cap, args[1])
-    change_list(cap, own(cap, args[0], ListVar)).extend(items)
+    extend_list(cap, own(cap, args[0], ListVar), items)
     return NONE
 
 

@@ -25,7 +25,7 @@ from .. import config
 from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode, origin
 from ..errors import GraphBreakError, GraphliftError
 
-from ..frame import FROZEN, SKIP, Disabled, Handover, trampoline
+from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries, trampoline
 from ..guards import Arg, DistinctTensors, Func, GlobalState, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
@@ -78,8 +78,7 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
     def handler(func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> Any:
         code = func.__code__
         point = origin(code)
-        is_root = func.__name__ == options.owner.rpartition(".")[2] and func.__module__ == "graphlift.api"
-        if point is None and not is_root and is_skipped_file(code.co_filename):
+        if point is None and is_skipped_file(code.co_filename) and getattr(current_owner(), "__wrapped__", None) is not func:
             return SKIP
         if recompiles >= config.cache_size_limit:
             return _at_limit(options, func, args, recompiles)
@@ -136,16 +135,8 @@ def _event(options: CompileOptions, kind: Any, func: types.FunctionType, message
 
 
 def _failures(func: types.FunctionType, args: tuple[Any, ...]) -> list[str]:
-    from ..frame import current_owner, entries
-
-    owner = current_owner()
-    found = []
-    for entry in entries(func.__code__):
-        check = getattr(entry, "check", None) if not isinstance(entry, tuple) else next((e for e in entry if hasattr(e, "explain_failure")), None)
-        if check is not None:
-            found.append(check.explain_failure(func, *args))
-    del owner
-    return found
+    """Why each entry of the function, the most recently used first, does not fit this call."""
+    return [check.explain_failure(func, *args) for check, _ in entries(func.__code__)]
 
 
 def _report_recompile(options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> None:
@@ -256,7 +247,7 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
     count = len(point.layout.locals)
     frame.locals = dict(zip(point.layout.locals, values))
     live = iter(values[count:])
-    frame.stack = [next(live) if filled else NULL for filled in point.layout.stack]
+    frame.stack = [cap.realize(next(live)) if filled else NULL for filled in point.layout.stack]
     frame.pc = point.index
     return frame
 

@@ -20,7 +20,7 @@ from .capture import Capture, NotConst, describe
 from .frame import RETURN, YIELD, Frame, GeneratorVar
 from .protocol import (
     binary,
-    change_list,
+    change_set,
     compare,
     contains,
     del_item,
@@ -480,19 +480,19 @@ def _build_slice(cap: Capture, frame: Frame, n: int) -> None:
 @op("LIST_APPEND")
 def _list_append(cap: Capture, frame: Frame, n: int) -> None:
     item = frame.stack.pop()
-    frame.stack[-n].items.append(item)  # type: ignore[attr-defined]
+    extend_list(cap, frame.stack[-n], [item])  # type: ignore[arg-type]
 
 
 @op("SET_ADD")
 def _set_add(cap: Capture, frame: Frame, n: int) -> None:
     item = frame.stack.pop()
-    frame.stack[-n].known[cap.key_of(item)] = item  # type: ignore[attr-defined]
+    change_set(cap, frame.stack[-n])[cap.key_of(item)] = item  # type: ignore[arg-type]
 
 
 @op("MAP_ADD")
 def _map_add(cap: Capture, frame: Frame, n: int) -> None:
     key, value = frame.popn(2)
-    frame.stack[-n].known[cap.key_of(key)] = value  # type: ignore[attr-defined]
+    cap.dict_set(frame.stack[-n], cap.key_of(key), value)  # type: ignore[arg-type]
 
 
 @op("LIST_EXTEND")
@@ -504,7 +504,7 @@ def _list_extend(cap: Capture, frame: Frame, n: int) -> None:
 @op("SET_UPDATE")
 def _set_update(cap: Capture, frame: Frame, n: int) -> None:
     for item in iterate(cap, frame.stack.pop()):
-        frame.stack[-n].known[cap.key_of(item)] = item  # type: ignore[attr-defined]
+        change_set(cap, frame.stack[-n]).setdefault(cap.key_of(item), item)  # type: ignore[arg-type]
 
 
 @op("DICT_UPDATE")

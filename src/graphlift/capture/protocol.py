@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..guards import ABSENT
+from ..guards import ABSENT, DistinctTensors
 from .attributes import python_type
 from .breaks import Break, Exhausted, Raised
 from .calls import call, call_special
@@ -246,17 +246,14 @@ def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
         return True
     if type(left) is ConstVar and type(right) is ConstVar:
         return left.value is right.value
-    if type(left) is CellOrMethod or type(right) is CellOrMethod:
-        return False
     if type(left) is TensorVar and type(right) is TensorVar:
         return left.fake is right.fake
     for one, other in ((left, right), (right, left)):
         if type(one) is OpaqueVar and not (type(other) is ConstVar and other.value is None):
             raise Break(one.code, one.detail)
+    if left.source is not None and right.source is not None and python_type(left) is python_type(right):
+        cap.guard(DistinctTensors((left.source, right.source)))
     return False
-
-
-CellOrMethod = MethodVar
 
 
 def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
@@ -359,7 +356,12 @@ def sequence_items(cap: Capture, tracker: Tracker) -> list[Tracker]:
 
 
 def extend_list(cap: Capture, target: ListVar, items: list[Tracker]) -> None:
-    change_list(cap, target).extend(items)
+    """Append to a list without looking at what it holds."""
+    if target.untouched:
+        cap.mark_changed(target)
+        target.tail.extend(items)
+    else:
+        change_list(cap, target).extend(items)
 
 
 def change_list(cap: Capture, target: ListVar) -> list[Tracker]:

@@ -315,7 +315,10 @@ class Residual:
         return lines
 
     def _list_effect(self, var: ListVar) -> list[str]:
-        return [f"{self.load(var.source)}[:] = [{self.exprs(var.items)}]"]  # type: ignore[arg-type]
+        target = self.load(var.source)  # type: ignore[arg-type]
+        if var.untouched:
+            return [f"list.extend({target}, [{self.exprs(var.tail)}])"]
+        return [f"list.__setitem__({target}, slice(None), [{self.exprs(var.items)}])"] if var.mutated else []
 
     def _set_effect(self, var: SetVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]

@@ -62,15 +62,33 @@ class TensorVar(Tracker):
 
 
 class ListVar(Tracker):
-    """A list; ``real`` is the pre-existing object, ``mutated`` says that the region changed it."""
+    """A list; ``real`` is the pre-existing object, ``mutated`` says that the region changed more than its end.
 
-    __slots__ = ("items", "mutated", "real")
+    The items of a pre-existing list are read (and its length guarded) only when something asks for ``items``; until
+    then, what the region appends waits in ``tail``.
+    """
 
-    def __init__(self, items: list[Tracker], source: Source | None = None, real: list | None = None) -> None:
-        self.items = items
+    __slots__ = ("_items", "mutated", "read", "real", "tail")
+
+    def __init__(self, items: list[Tracker] | None, source: Source | None = None, real: list | None = None, read: Any = None):
+        self._items = items
         self.source = source
         self.real = real
+        self.read = read
         self.mutated = False
+        self.tail: list[Tracker] = []
+
+    @property
+    def items(self) -> list[Tracker]:
+        if self._items is None:
+            self._items = self.read() + self.tail
+            self.mutated |= bool(self.tail)
+        return self._items
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has asked for the items yet."""
+        return self._items is None
 
 
 class TupleVar(Tracker):
