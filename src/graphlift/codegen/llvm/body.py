@@ -138,7 +138,7 @@ class Body:
         where = (self.bases[u].text, self.mask and self.mask.text, u) if self.varies(node) else None
         key = (node, where, form)
         for memo in reversed(self.memos):
-            found = memo.get(key)
+            found: Value | None = memo.get(key)
             if found is not None:
                 return found
         value: Value = compute(node, u)
