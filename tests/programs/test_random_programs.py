@@ -60,7 +60,9 @@ SCOPE = {"torch": torch, "F": F, "partial": partial, "reduce": reduce, "helper":
 
 def load(source: str) -> Any:
     """The function of ``source``, with lines that tracebacks can show."""
-    filename = f"<program {hash(source):x}>"
+    filename = (
+        f"program_{hash(source):x}.py"  # in angle brackets it would count as generated code, never captured
+    )
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     scope = dict(SCOPE)
     exec(compile(source, filename, "exec"), scope)
@@ -119,6 +121,9 @@ def compiler(request: pytest.FixtureRequest) -> Compiler:
 @given(source=programs(in_place=False, breaks=False))
 def test_whole_graphs_with_gradients(compiler: Compiler, backend: str, source: str) -> None:
     check(compiler, backend, source, requires_grad=True)
+    if backend == "eager" and compiler.name != "eager":
+        explained = compiler.explain(load(source), *arguments(*CALLS[0], requires_grad=True))
+        assert explained.graph_count >= 1, "nothing was captured"
 
 
 @given(source=programs(in_place=True, breaks=False))

@@ -106,7 +106,7 @@ BLOCKS = (
     "for i, item in enumerate([{a}, {b}]):",
     "with torch.no_grad():",
     "with box:",
-    "while n > 4:",
+    "while n > 4 and rounds < 5:",
 )
 ELSE_BLOCKS = frozenset(("if flag:", "if n % 2 == 0:", "if {a}.sum() > 0.123:"))
 TENSORS = ("a", "b", "c")
@@ -152,7 +152,7 @@ class Writer:
         head = self.choose(BLOCKS)
         self.write(depth, head)
         if head.startswith("while"):
-            self.write(depth + 1, "n -= 2")
+            self.write(depth + 1, "n -= 2; rounds += 1")
         self.body(depth + 1)
         if head.startswith("for") and self.draw(st.booleans()):
             self.write(depth + 1, self.choose(("if n > 5: break", "if n > 5: continue", "c = c * 0.9")))
@@ -178,7 +178,7 @@ class Writer:
     def program(self, statements: int) -> str:
         for _ in range(statements):
             self.statement(1)
-        head = ["def program(x, y, n, flag, items, box):", "    text, table = '', {}"]
+        head = ["def program(x, y, n, flag, items, box):", "    text, table, rounds = '', {}, 0"]
         # Under gradients the inputs are leaves, which eager lets nobody change in place.
         head.append("    a, b, c = x, y, x + y" if self.in_place else "    a, b, c = x * 1, y * 1, x + y")
         return "\n".join([*head, *self.lines, "    return a, b, c, n, items, table, text, box.count"]) + "\n"
