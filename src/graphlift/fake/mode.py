@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .corrections import correct
 from .errors import DataDependent, Unsupported
 from .ops import MIXED_DEVICES, Kind, OpInfo, aten, op_info
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
@@ -328,7 +329,7 @@ def pure_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> A
     if recipe is None:
         device = result_device(info, args, kwargs)
         result, _ = call_on_meta(info, args, kwargs)
-        recipe = recipe_of(result, device)
+        recipe = correct(info.func, recipe_of(result, device), args, kwargs, device)
         remember(key, recipe)
     return recipe
 
@@ -384,9 +385,8 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
         device = result_device(info, args, kwargs)
         result, standins = call_on_meta(info, args, kwargs)
         results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)
-        fresh = tuple(
-            None if r is not None else recipe_of(v, device) for r, v in zip(info.returns, results, strict=False)
-        )
+        made = correct(info.func, tuple([recipe_of(v, device) for v in results]), args, kwargs, device)
+        fresh = tuple([None if r is not None else v for r, v in zip(info.returns, made, strict=False)])
         resized = {
             id(f): spec
             for f in fakes_in(tuple(targets.values()), [])

@@ -1,0 +1,172 @@
+"""Where an operator's meta kernel and its CPU kernel disagree about metadata, the CPU's answer.
+
+In: the recipe a meta kernel gave, and the call. Out: the recipe of the CPU kernel.
+Always: one row per operator; each row was found, and is kept, by comparing with the real kernel over torch's OpInfos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .ops import aten
+from .spec import Spec, make_spec
+
+Rule = Callable[[Any, tuple, dict], Any]
+_LOW = (torch.bfloat16, torch.float16)
+
+
+def _with_dtype(spec: Spec, dtype: torch.dtype) -> Spec:
+    return make_spec(spec.shape, spec.stride, spec.offset, dtype, spec.device)
+
+
+def _contiguous(shape: Sequence[int], like: Spec) -> Spec:
+    return make_spec(tuple(shape), contiguous_strides(shape), 0, like.dtype, like.device)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, n = [], 1
+    for size in reversed(shape):
+        strides.append(n)
+        n *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _columns_first(spec: Spec) -> Spec:
+    """The same shape with every matrix stored by columns."""
+    if len(spec.shape) < 2 or 0 in spec.shape[-2:]:
+        return spec
+    *batch, rows, cols = spec.shape
+    strides = [s * rows * cols for s in contiguous_strides(batch)]
+    return make_spec(spec.shape, (*strides, 1, rows), 0, spec.dtype, spec.device)
+
+
+def _argument(args: tuple, kwargs: dict, position: int, name: str, default: Any = None) -> Any:
+    return args[position] if len(args) > position else kwargs.get(name, default)
+
+
+def _statistics_dtype(tensors: Sequence[Any]) -> torch.dtype:
+    """CPU normalisations keep statistics in the input's low precision unless a parameter is float32."""
+    dtype = tensors[0].spec.dtype
+    if dtype in _LOW and any(t is not None and t.spec.dtype == torch.float32 for t in tensors[1:]):
+        return torch.float32
+    return dtype
+
+
+def _layer_norm(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    out, mean, rstd = recipe
+    dtype = _statistics_dtype((args[0], _argument(args, kwargs, 2, "weight"), _argument(args, kwargs, 3, "bias")))
+    return (out, _with_dtype(mean, dtype), _with_dtype(rstd, dtype))
+
+
+def _batch_norm(training: int | None, statistics: int | None, functional: bool = False) -> Rule:
+    def rule(recipe: Any, args: tuple, kwargs: dict) -> Any:
+        out, mean, invstd, *rest = recipe
+        tensors = [args[0], _argument(args, kwargs, 1, "weight"), _argument(args, kwargs, 2, "bias")]
+        if statistics is not None:
+            tensors += [args[statistics], args[statistics + 1]]
+        dtype = _statistics_dtype(tensors)
+        mean, invstd = _with_dtype(mean, dtype), _with_dtype(invstd, dtype)
+        if training is not None and not args[training]:
+            mean = invstd = _contiguous((0,), mean)
+        if functional:  # its last two results are the new running statistics
+            rest[-2:] = [_with_dtype(r, args[statistics].spec.dtype) for r in rest[-2:]]
+        return (out, mean, invstd, *rest)
+
+    return rule
+
+
+def _svd(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    u, s, vh = recipe
+    return (_columns_first(u), s, _columns_first(vh))
+
+
+def _eig(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    values, vectors = recipe
+    return (values, _columns_first(vectors))
+
+
+def _embedding_bag(forward_only: bool) -> Rule:
+    def rule(recipe: Any, args: tuple, kwargs: dict) -> Any:
+        out, offset2bag, bag_size, max_indices = recipe
+        weight, indices, offsets = args[0].spec, args[1].spec, args[2].spec
+        mode = _argument(args, kwargs, 4, "mode", 0)
+        scale = _argument(args, kwargs, 6, "per_sample_weights")
+        last = _argument(args, kwargs, 7, "include_last_offset", False)
+        padding = _argument(args, kwargs, 8, "padding_idx", -1)
+        fast = (
+            weight.dtype in (torch.float32, *_LOW)
+            and weight.stride[1] == 1
+            and padding < 0
+            and (scale is None or scale.spec.stride[0] == 1)
+        )
+        whole = not last or (mode == 0 and forward_only)
+        bags = offsets.shape[0] - (0 if whole else 1)
+        offset2bag = _contiguous((0,) if mode == 0 and fast else indices.shape, offset2bag)
+        bag_size = _contiguous((bags,), bag_size)
+        if mode != 2:
+            max_indices = _contiguous((bags,), max_indices)
+        return (out, offset2bag, bag_size, max_indices)
+
+    return rule
+
+
+# -- Fourier transforms by MKL: batch dimensions outside by stride, transformed ones inside ------------------
+
+
+def _transformed(spec: Spec, dims: Sequence[int], last_size: int | None) -> Spec:
+    n = len(spec.shape)
+    sizes = list(spec.shape)
+    if last_size is not None:
+        sizes[dims[-1]] = last_size
+    batch = sorted((d for d in range(n) if d not in dims), key=lambda d: -spec.stride[d])
+    strides = [0] * n
+    inner = 1
+    for d in (*reversed(dims), *reversed(batch)):
+        strides[d] = inner
+        inner *= sizes[d]
+    return make_spec(tuple(sizes), tuple(strides), 0, spec.dtype, spec.device)
+
+
+def _outer_first(spec: Spec, dims: Sequence[int]) -> list[int]:
+    return sorted(dims, key=lambda d: -spec.stride[d])
+
+
+def _real_to_complex(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    source, dims = args[0].spec, [d % len(args[0].spec.shape) for d in args[1]]
+    order = [*_outer_first(source, dims[:-1]), dims[-1]]
+    found = _transformed(source, order, recipe.shape[dims[-1]])
+    return make_spec(recipe.shape, found.stride, 0, recipe.dtype, recipe.device)
+
+
+def _complex_to_real(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    source, dims = args[0].spec, [d % len(args[0].spec.shape) for d in args[1]]
+    if len(dims) > 1:
+        source = _transformed(source, _outer_first(source, dims[:-1]), None)
+    found = _transformed(source, dims[-1:], recipe.shape[dims[-1]])
+    return make_spec(recipe.shape, found.stride, 0, recipe.dtype, recipe.device)
+
+
+CPU_CORRECTIONS: dict[Any, Rule] = {
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_batch_norm.default: _batch_norm(5, 3),
+    aten._native_batch_norm_legit.default: _batch_norm(5, 3),
+    aten._native_batch_norm_legit_functional.default: _batch_norm(5, 3, True),
+    aten._native_batch_norm_legit.no_stats: _batch_norm(None, None),
+    aten._batch_norm_with_update.default: _batch_norm(None, 3),
+    aten._batch_norm_with_update_functional.default: _batch_norm(None, 3, True),
+    aten._linalg_svd.default: _svd,
+    aten.linalg_eig.default: _eig,
+    aten._embedding_bag.default: _embedding_bag(False),
+    aten._embedding_bag_forward_only.default: _embedding_bag(True),
+}
+if torch.backends.mkl.is_available():
+    CPU_CORRECTIONS[aten._fft_r2c.default] = _real_to_complex
+    CPU_CORRECTIONS[aten._fft_c2r.default] = _complex_to_real
+
+
+def correct(func: Any, recipe: Any, args: tuple, kwargs: dict, device: torch.device) -> Any:
+    rule = CPU_CORRECTIONS.get(func)
+    return recipe if rule is None or device.type != "cpu" else rule(recipe, args, kwargs)
