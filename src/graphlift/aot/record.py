@@ -224,7 +224,7 @@ class Recorder(FakeMode):
                 key = metadata_key(func, args, kwargs)
             except rules._NotHashable:
                 key = None
-        return _RULES[info.kind](self, info, key, args, kwargs)
+        return _RULES[rules.kind_of(info, args)](self, info, key, args, kwargs)
 
     def decompose(self, rule: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Run a decomposition under this recorder, below autograd."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..guards import ABSENT, Const
+from ..marks import mark_of
 from .attributes import bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
 from .capture import PLAIN_CONSTANTS, Capture, NotConst, describe
@@ -131,6 +132,9 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Track
         found = None
     if found is not None:
         return found(cap, args, kwargs)
+    mark = mark_of(value)
+    if mark is not None:
+        return _call_marked(cap, fn, mark, args, kwargs)
     if type(value) is types.FunctionType:
         return _call_function(cap, fn, args, kwargs)
     if isinstance(value, type):
@@ -145,21 +149,35 @@ _LRU_CACHE = type(functools.lru_cache(lambda: None))
 
 def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
     value = fn.value
-    marks = value.__dict__
-    if marks.get("_torchdynamo_disable") or marks.get("_graphlift_disable"):
-        raise Break("disabled-function", value.__qualname__)
     module = value.__module__ or ""
-    if marks.get("_graphlift_leaf"):
-        return cap.emit("call_function", value, args, kwargs, value)
     if module in LEAF_MODULES:
         if module == "torch._tensor" and args and type(cap.realize(args[0])) is TensorVar:
             return _call_tensor_method(cap, value.__name__, args, kwargs)
         return cap.emit("call_function", value, args, kwargs, value)
-    if module.startswith(OPAQUE_MODULES) and not module.startswith(_AUTOGRAD_ALLOWED):
-        for prefix in OPAQUE_MODULES:
-            if module == prefix or module.startswith(prefix + "."):
-                raise Break("unsupported-call", f"{module}.{value.__qualname__}")
+    if value.__name__ == "graph_break" and module == "torch._dynamo.decorators":
+        raise Break("requested-break", "torch._dynamo.graph_break")
+    for prefix in OPAQUE_MODULES:
+        if (module == prefix or module.startswith(prefix + ".")) and not module.startswith(_AUTOGRAD_ALLOWED):
+            raise Break("unsupported-call", f"{module}.{value.__qualname__}")
     return inline(cap, fn, args, kwargs)
+
+
+def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwargs) -> Tracker:
+    """A function that the user marked: disabled, one node of the graph, or constant."""
+    value = fn.value
+    if mark == "disabled":
+        raise Break("disabled-function", getattr(value, "__qualname__", repr(value)))
+    if mark == "allow_in_graph":
+        return cap.emit("call_function", value, args, kwargs, value)
+    try:
+        real_args = [known_object(cap, arg) for arg in args]
+        real_kwargs = {name: known_object(cap, arg) for name, arg in kwargs.items()}
+    except NotConst:
+        raise Break("unsupported-call", f"{value.__qualname__} assumed constant, with arguments that are not") from None
+    result = value(*real_args, **real_kwargs)
+    if isinstance(result, torch.Tensor):
+        return cap.wrap(result, Const(result, f"result_of_{value.__name__}"))
+    return cap.from_python(result)
 
 
 def _call_lru_cache(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:

@@ -28,6 +28,7 @@ from ..guards import (
     DictKeys,
     Equals,
     Func,
+    GlobalState,
     Guard,
     HasKey,
     IdIs,
@@ -98,6 +99,7 @@ class Capture:
     def __init__(self, func: types.FunctionType, root_index: int | None = None) -> None:
         self.func = func
         self.break_at = root_index
+        self.global_state = GlobalState()
         self.builder = GraphBuilder()
         self.fake_mode = FakeMode()
         self.guards: dict[Guard, None] = {}

@@ -26,7 +26,7 @@ from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode,
 from ..errors import GraphBreakError, GraphliftError
 
 from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries, trampoline
-from ..guards import Arg, DistinctTensors, Func, GlobalState, compile_guards
+from ..guards import Arg, DistinctTensors, Func, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
 from . import builtin_rules, container_rules, torch_rules  # noqa: F401  (they fill the table of rules)
@@ -324,7 +324,7 @@ def _eager_reason(problem: Exception, frame: Frame, reason: BreakReason | None) 
 
 
 def _all_guards(cap: Capture) -> list[Any]:
-    guards: list[Any] = [GlobalState(), *cap.guards]
+    guards: list[Any] = [cap.global_state, *cap.guards]
     sources = tuple(cap.builder.input_sources)
     if len(sources) > 1:
         guards.append(DistinctTensors(sources))

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .. import marks
 from ..guards import Const
 from .breaks import Break
 from .calls import TENSOR_METHODS, _call_tensor_method
@@ -129,10 +130,13 @@ _constant(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
 _constant(False, torch.compiler.is_exporting)
 
 
-def _lazy_constants() -> None:
-    from .. import api
+_constant(True, marks.is_compiling)
 
-    _constant(True, api.is_compiling)
+
+@rule(marks.graph_break)
+def _graph_break(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    message = args[0] if args else kwargs.get("msg", ConstVar(""))
+    raise Break("requested-break", str(cap.value_of(message)))
 
 
 # --- factories and constructors evaluated for real -----------------------------------------------------------------------

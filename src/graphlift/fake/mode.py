@@ -80,7 +80,7 @@ class FakeMode(TorchDispatchMode):
                 key = metadata_key(func, args, kwargs)
             except _NotHashable:
                 key = None
-        return _RULES[info.kind](self, info, key, args, kwargs)
+        return _RULES[kind_of(info, args)](self, info, key, args, kwargs)
 
     # -- real tensors --------------------------------------------------------------------------------------
 
@@ -443,18 +443,21 @@ _SET_STORAGE = frozenset(
 )
 
 
+def kind_of(info: OpInfo, args: tuple) -> Kind:
+    """The operator's kind for these arguments: indexing needs values only where an index is a mask."""
+    if info.kind is Kind.VALUES and info.name.startswith("aten::index."):
+        masked = any(isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+        return Kind.VALUES if masked else Kind.PURE
+    return info.kind
+
+
 def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     with mode:
         return info.func.decompose(*args, **kwargs)
 
 
 def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    if info.name.startswith("aten::index.") and not any(type(i) is FakeTensor and i.dtype in _MASKS for i in args[1]):
-        return _pure(mode, info, key, args, kwargs)  # only masks make the size depend on values
     raise DataDependent(info.name)
-
-
-_MASKS = (torch.bool, torch.uint8)
 
 
 def _higher_order(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:

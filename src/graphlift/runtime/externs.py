@@ -104,7 +104,7 @@ def _expression(value: Any, where: dict[str, int], constants: dict[str, Any]) ->
     """Python text of an argument; what has no exact text becomes a named constant."""
     if isinstance(value, Ref):
         return f"t{where[value.name]}"
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):  # fx lists are subclasses of list
         items = ", ".join(_expression(v, where, constants) for v in value)
         return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"
     if value is None or isinstance(value, (bool, int, str)):
