@@ -204,6 +204,23 @@ def reshaped(index: Sequence[Affine], old: tuple[int, ...], new: tuple[int, ...]
     return tuple(result)
 
 
+@lru_cache(maxsize=4096)
+def view_strides(
+    old: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides over ``new`` of memory that has ``strides`` over ``old``; None where a reshape is no view of it."""
+    result = [0] * len(new)
+    for olds, news in reshape_groups(old, new):
+        dims = [d for d in olds if old[d] != 1]
+        if any(strides[a] != strides[b] * old[b] for a, b in zip(dims, dims[1:], strict=False)):
+            return None
+        step = strides[dims[-1]] if dims else 0
+        for d in reversed(news):
+            result[d] = step
+            step *= new[d]
+    return tuple(result)
+
+
 @lru_cache(maxsize=8192)
 def common_refinement(
     a: tuple[int, ...], b: tuple[int, ...]

@@ -301,8 +301,15 @@ def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
         root, at = value, tuple(index)
         try:
             while root.kind == VIEW:
+                base = root.base
+                steps = ix.view_strides(base.shape, base.stride, root.shape) if root.fold and base.kind != VIEW else None
+                if steps is not None:
+                    at, root = (ix.linear(at, steps),), base
+                    break
                 at = root.map(at, sizes)
-                root = root.base
+                root = base
+            else:
+                at = (ix.linear(at, root.stride) if at else ZERO,)
             break
         except NeedsSplit as split:
             for axes in parts:
@@ -310,7 +317,7 @@ def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
                     axes.insert(axes.index(split.axis) + 1, len(sizes))
             sizes.append(split.size)
             sizes[split.axis] //= split.size
-    offset, flat = ix.linear(at, root.stride) if at else ZERO
+    offset, flat = at[0]
     coefficients = dict(flat)
     if any(not isinstance(a, int) or c < 0 for a, c in flat):
         return None

@@ -81,7 +81,7 @@ class Value:
         self.base: Any = None  # view: the value looked at; reduction: the value folded
         self.map: Any = None  # view: (index, axis sizes) -> index of base
         self.evaluate: Any = None  # point: (instance, index) -> Node
-        self.fold = ""  # reduction: its op
+        self.fold = ""  # reduction: its op; view: "reshape" for row-major reshapes
         self.dims: tuple[int, ...] = ()  # reduction: dimensions of base that are folded
         self.cost = 0  # point: operations per element, own ones only until classified
         self.loads = 0  # point: full-size loads per element once inlined
@@ -157,7 +157,9 @@ class Builder:
         old, new = base.shape, tuple(shape)
         if old == new:
             return base
-        return self.view(base, new, lambda index, sizes: ix.reshaped(index, old, new, sizes))
+        value = self.view(base, new, lambda index, sizes: ix.reshaped(index, old, new, sizes))
+        value.fold = "reshape"
+        return value
 
     def expand(self, base: Value, shape: Sequence[int]) -> Value:
         """``base`` broadcast to ``shape``."""
@@ -312,8 +314,13 @@ class Instance:
     def read(self, value: Value, index: Index) -> Node:
         """The element of ``value`` at ``index``."""
         while value.kind == VIEW:
+            base = value.base
+            if value.fold and (base.kind in (BUFFER, REDUCE) or base.is_item and base is not self.root):
+                strides = ix.view_strides(base.shape, base.stride, value.shape)
+                if strides is not None:  # the flat index needs no division
+                    return self._leaf(base, ix.linear(index, strides))
             index = value.map(index, self.sizes)
-            value = value.base
+            value = base
         key = (value.id, index, self.mask)
         node = self.memo.get(key)
         if node is None:
@@ -323,7 +330,7 @@ class Instance:
                 if value.checks:
                     self.checks.update(value.checks)
             else:
-                node = self._leaf(value, index)
+                node = self._leaf(value, ix.linear(index, value.stride))
             self.memo[key] = node
         return node
 
@@ -343,8 +350,7 @@ class Instance:
         self.mask = saved
         return node
 
-    def _leaf(self, value: Value, index: Index) -> Node:
-        flat = ix.linear(index, value.stride)
+    def _leaf(self, value: Value, flat: Affine) -> Node:
         self.reads.append((value, flat, self.mask))
         args = () if self.mask is None else (self.mask, const(0, value.dtype))
         return Node("read", value.dtype, args, (value.id, flat))
