@@ -1,7 +1,7 @@
 """How a reported program becomes a test: run once in eager, once compiled under each backend, and compared.
 
 In: a program `(compile) -> result` that builds its inputs, compiles its region with `compile(fn)`, returns all
-that a user could look at. Out: one test per backend. Asserts inside a program state the right answer and run both times.
+that a user could look at. Out: one test per backend. Asserts inside a program state the right answer, run both times.
 """
 
 from __future__ import annotations
