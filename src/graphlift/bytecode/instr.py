@@ -6,7 +6,7 @@ In: nothing. Out: plain frozen records. Always: jump arguments and handler targe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 Positions = tuple[int | None, int | None, int | None, int | None]
 
@@ -38,8 +38,7 @@ class Instr:
         return f"{self.index:4} {self.op}{shown}{where}"
 
 
-@dataclass(frozen=True, slots=True)
-class Phys:
+class Phys(NamedTuple):
     """One physical instruction of a canonical one: `kind` says what the argument means when code is moved."""
 
     opcode: int
