@@ -312,6 +312,12 @@ class _Outputs:
                 seen[id(out)] = k
                 plan = self._plan(out)
             self.around.outputs.append(plan)
+        paths = [p.path for p in self.around.outputs if isinstance(p, (FromInput, FromSlot))]
+        restrided = sum(any(s.in_place for s in path) for path in paths)
+        untracked = sum(any(not s.grad_mode for s in path) for path in paths)
+        if restrided and untracked and len(paths) > 1:
+            # Rebuilding one counts as a change of the other, which autograd allows in program order only.
+            raise FallBack("views made without grad beside aliases whose metadata changed in place")
 
     def _plan(self, out: FakeTensor) -> OutputPlan:
         i = self.given.first.get(id(out))
@@ -387,7 +393,8 @@ class _Outputs:
                 raise FallBack("an input's requires_grad flag changes inside the region")
             written = home.version != 0 and home.base is not home.first
             if in_place:
-                if (became_differentiable and written) or i in with_base:
+                untracked = fake.requires_grad and not all(s.grad_mode for s in in_place)
+                if (became_differentiable and written) or i in with_base or untracked:
                     raise FallBack("an input's metadata change in place under autograd")
                 self.around.metadata.append(MetadataMutation(i, in_place))
             if i in with_base:

@@ -107,7 +107,7 @@ class Recorder(FakeMode):
         """Make `value` the fake's value, and with it its storage's."""
         home = fake.home
         home.constant = None
-        if overlaps(fake.spec):
+        if overlaps(fake.spec) or any(overlaps(step.spec) for step in fake.path):
             raise Unsupported("write", "the written tensor overlaps itself in memory")
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))

@@ -129,6 +129,8 @@ class Again:
         with torch.enable_grad():
             mine = [t.view_as(t) if t.requires_grad else t for t in inputs]
             outs = self.gm(*mine)
+            if not isinstance(outs, (tuple, list)):
+                outs = (outs,)
             pairs = [(outs[k], tangents[slot]) for slot, k in self.slot_of_output if tangents[slot] is not None]
             wanted = [k for k, t in enumerate(mine) if t.requires_grad]
             grads = torch.autograd.grad(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .checks import as_eager, check_arguments
 from .corrections import correct
 from .errors import DataDependent, Unsupported
 from .ops import MIXED_DEVICES, Kind, OpInfo, aten, op_info
@@ -280,6 +281,7 @@ def result_device(info: OpInfo, args: tuple, kwargs: dict) -> torch.device:
 
 def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int, Tensor]]:
     """Run the operator's meta kernel on stand-ins; gives its result and the stand-in of each fake (by id)."""
+    check_arguments(info.func, args, kwargs)
     standins: dict[int, Tensor] = {}
 
     def lower(a: Any) -> Any:
@@ -307,6 +309,8 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
         if "meta" in str(e).lower():
             raise Unsupported(info.name) from None
         raise
+    except (AssertionError, RuntimeError) as e:
+        raise as_eager(info.func, args, e) from None
 
 
 def recipe_of(value: Any, device: torch.device) -> Any:

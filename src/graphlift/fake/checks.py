@@ -1,0 +1,219 @@
+"""Errors that eager's kernels raise and meta kernels do not: mismatched and unsupported dtypes.
+
+In: an operator and its arguments, once per new metadata. Out: nothing, or eager's exception.
+Always: one row per operator; rows were found by comparing with eager over torch's OpInfos and their error inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .ops import aten
+from .tensor import FakeTensor
+
+_SCALAR = {
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.int64: "Long",
+    torch.int32: "Int",
+    torch.int16: "Short",
+    torch.int8: "Char",
+    torch.uint8: "Byte",
+    torch.bool: "Bool",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}
+_CPP = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.int64: "long int",
+    torch.int32: "int",
+    torch.bool: "bool",
+}
+_LOW = (torch.bfloat16, torch.float16)
+
+
+def _scalar(dtype: torch.dtype) -> str:
+    return _SCALAR.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def _dtypes(args: tuple, kwargs: dict, names: tuple[int | str, ...]) -> list[torch.dtype]:
+    found = []
+    for n in names:
+        a = kwargs.get(n) if isinstance(n, str) else args[n] if n < len(args) else None
+        if type(a) is FakeTensor:
+            found.append(a.spec.dtype)
+    return found
+
+
+def _same(*names: int | str, message: str = "expected scalar type {0} but found {1}", cpp: bool = False) -> Any:
+    """All of these arguments must have one dtype."""
+
+    def check(args: tuple, kwargs: dict) -> None:
+        dtypes = _dtypes(args, kwargs, names)
+        for d in dtypes[1:]:
+            if d != dtypes[0]:
+                texts = [_CPP.get(t, _scalar(t)) if cpp else _scalar(t) for t in (dtypes[0], d)]
+                raise RuntimeError(message.format(*texts))
+
+    return check
+
+
+def _addmm(args: tuple, kwargs: dict) -> None:
+    bias, a, b = (args[k].spec.dtype for k in range(3))
+    if a != b:
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {_scalar(a)} and {_scalar(b)}")
+    if bias != b:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {_scalar(bias)} and {_scalar(b)}")
+
+
+def _convolution(args: tuple, kwargs: dict) -> None:
+    source, weight = args[0].spec.dtype, args[1].spec.dtype
+    if source != weight:
+        raise RuntimeError(f"Input type ({_CPP.get(source)}) and weight type ({_CPP.get(weight)}) should be the same")
+    if any(p < 0 for p in args[4]):
+        raise RuntimeError("negative padding is not supported")
+    if any(d <= 0 for d in args[5]):
+        raise RuntimeError("dilation should be greater than zero")
+
+
+def _parameters(*names: int) -> Any:
+    """Normalisations take parameters of the input's dtype, or float32 ones for low-precision inputs."""
+
+    def check(args: tuple, kwargs: dict) -> None:
+        source = args[0].spec.dtype
+        dtypes = _dtypes(args, kwargs, names)
+        for d in dtypes:
+            if d != dtypes[0]:
+                raise RuntimeError(f"expected scalar type {_scalar(dtypes[0])} but found {_scalar(d)}")
+            if d != source and not (source in _LOW and d == torch.float32):
+                if d in _LOW or source in _LOW:
+                    raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
+                raise RuntimeError(f"expected scalar type {_scalar(source)} but found {_scalar(d)}")
+
+    return check
+
+
+def _no_floats(kernel: str) -> Any:
+    def check(args: tuple, kwargs: dict) -> None:
+        for a in args[:2]:
+            floating = a.spec.dtype if type(a) is FakeTensor else torch.float32 if isinstance(a, float) else None
+            if floating is not None and (floating.is_floating_point or floating.is_complex):
+                raise NotImplementedError(f'"{kernel}" not implemented for \'{_scalar(floating)}\'')
+
+    return check
+
+
+def _cat(args: tuple, kwargs: dict) -> None:
+    for k, t in enumerate(args[0]):
+        if type(t) is FakeTensor and not t.spec.shape:
+            raise RuntimeError(f"zero-dimensional tensor (at position {k}) cannot be concatenated")
+
+
+_MM = _same(0, 1, message="expected m1 and m2 to have the same dtype, but got: {0} != {1}", cpp=True)
+_BATCH_NORM = _parameters(1, 2, 3, 4)
+
+CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
+    aten.mm.default: _MM,
+    aten.bmm.default: _same(0, 1),
+    aten.addmm.default: _addmm,
+    aten.addbmm.default: _addmm,
+    aten.baddbmm.default: _same(1, 2),
+    aten.mv.default: _same(0, 1, message="addmv input tensors must have the same dtype, but got {0}, {1}, and {0}"),
+    aten.dot.default: _same(0, 1, message="dot : expected both vectors to have same dtype, but found {0} and {1}"),
+    aten.convolution.default: _convolution,
+    aten.native_layer_norm.default: _parameters(2, 3),
+    aten.native_group_norm.default: _parameters(1, 2),
+    aten.native_batch_norm.default: _BATCH_NORM,
+    aten._native_batch_norm_legit.default: _BATCH_NORM,
+    aten._native_batch_norm_legit_functional.default: _BATCH_NORM,
+    aten._batch_norm_with_update.default: _BATCH_NORM,
+    aten._cdist_forward.default: _same(0, 1),
+    aten.linalg_cross.default: _same(0, 1),
+    aten.heaviside.default: _same(
+        0, 1, message="heaviside is not yet implemented for tensors with different dtypes."
+    ),
+    aten._softmax_backward_data.default: _same(0, 1),
+    aten.binary_cross_entropy.default: _same(0, 1, message="Found dtype {1} but expected {0}"),
+    aten.complex.default: _same(
+        0, 1, message="Expected object of scalar type {0} but got scalar type {1} for second argument"
+    ),
+    aten.polar.default: _same(
+        0, 1, message="Expected object of scalar type {0} but got scalar type {1} for second argument"
+    ),
+    aten.index_copy.default: _same(
+        0, 3, message="index_copy_(): self and source expected to have the same dtype, but got (self) {0} and (source) {1}"
+    ),
+    aten.index_add.default: _same(
+        0, 3, message="index_add_(): self ({0}) and source ({1}) must have the same scalar type"
+    ),
+    aten.index_reduce.default: _same(
+        0, 3, message="index_reduce_(): self ({0}) and source ({1}) must have the same scalar type"
+    ),
+    aten.index_put.default: _same(
+        0, 2, message="Index put requires the source and destination dtypes match, got {0} for the destination and {1} "
+        "for the source."
+    ),
+    aten.put.default: _same(
+        0, 2, message="put_(): self and source expected to have the same dtype, but got self.dtype = {0} and "
+        "source.dtype = {1}"
+    ),
+    aten.grid_sampler_2d.default: _same(0, 1),
+    aten.grid_sampler_3d.default: _same(0, 1),
+    aten.nll_loss_forward.default: _same(0, 2),
+    aten.nll_loss2d_forward.default: _same(0, 2),
+    aten.bitwise_and.Tensor: _no_floats("bitwise_and_cpu"),
+    aten.bitwise_and.Scalar: _no_floats("bitwise_and_cpu"),
+    aten.bitwise_or.Tensor: _no_floats("bitwise_or_cpu"),
+    aten.bitwise_or.Scalar: _no_floats("bitwise_or_cpu"),
+    aten.bitwise_xor.Tensor: _no_floats("bitwise_xor_cpu"),
+    aten.bitwise_xor.Scalar: _no_floats("bitwise_xor_cpu"),
+    aten.bitwise_left_shift.Tensor: _no_floats("lshift_cpu"),
+    aten.bitwise_right_shift.Tensor: _no_floats("rshift_cpu"),
+    aten.gcd.default: _no_floats("gcd_cpu"),
+    aten.lcm.default: _no_floats("lcm_cpu"),
+    aten.cat.default: _cat,
+}
+
+
+def _with_in_place_forms() -> None:
+    """An in-place operator refuses what its functional form refuses."""
+    for func, check in list(CHECKS.items()):
+        namespace, _, base = func._schema.name.partition("::")
+        packet = getattr(aten, base + "_", None)
+        if packet is not None and func._overloadname in packet.overloads():
+            CHECKS.setdefault(getattr(packet, func._overloadname), check)
+
+
+_with_in_place_forms()
+
+
+def check_arguments(func: Any, args: tuple, kwargs: dict) -> None:
+    check = CHECKS.get(func)
+    if check is not None:
+        check(args, kwargs)
+
+
+# Errors of meta kernels whose type differs from eager's: (operator, its type there, text) -> eager's type.
+_RETYPED = {
+    aten.amax.default: (RuntimeError, "zero-size dimension", IndexError),
+    aten.amin.default: (RuntimeError, "zero-size dimension", IndexError),
+    aten.aminmax.default: (RuntimeError, "zero-size dimension", IndexError),
+}
+
+
+def as_eager(func: Any, args: tuple, error: Exception) -> Exception:
+    """The exception eager raises where a meta kernel raised this one."""
+    if isinstance(error, AssertionError):  # a Python meta kernel's way of refusing
+        return RuntimeError(str(error))
+    row = _RETYPED.get(func)
+    if row is not None and len(args) > 1 and args[1] and isinstance(error, row[0]) and row[1] in str(error):
+        return row[2](str(error))
+    return error

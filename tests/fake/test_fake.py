@@ -1,0 +1,275 @@
+"""Fake tensors report what eager's tensors report, and refuse what needs values."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map
+
+from graphlift.fake import DataDependent, FakeMode, FakeTensor, Unsupported
+
+F = torch.nn.functional
+
+
+def meta(t: Tensor) -> tuple:
+    return (
+        tuple(t.shape),
+        t.stride(),
+        t.storage_offset(),
+        t.dtype,
+        t.device,
+        t.requires_grad,
+        t.is_leaf,
+        t.is_conj(),
+        t._is_view(),
+        t.grad_fn is not None,
+    )
+
+
+def fakes(mode: FakeMode, value: Any) -> Any:
+    return tree_map(lambda v: mode.from_real(v) if isinstance(v, Tensor) else v, value)
+
+
+def assert_same_metadata(f: Callable[..., Any], *args: Any) -> None:
+    mode = FakeMode()
+    with mode:
+        found = f(*fakes(mode, args))
+    expected = f(*args)
+    for a, b in zip(tree_flatten(expected)[0], tree_flatten(found)[0], strict=True):
+        if isinstance(a, Tensor):
+            assert isinstance(b, FakeTensor)
+            assert meta(a) == meta(b)
+        else:
+            assert a == b
+
+
+X = torch.randn(3, 4)
+G = torch.randn(3, 4, requires_grad=True)
+IMAGE = torch.randn(2, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("f", "args"),
+    [
+        (torch.relu, (X,)),
+        (lambda a: a.t()[1:].unsqueeze(0), (G,)),
+        (lambda a, b: F.linear(a, b), (G, torch.randn(5, 4))),
+        (lambda a: (a * 2).view(-1).add_(1), (G,)),
+        (lambda a: a.expand(2, 3, 4).sum((0, 1)), (X,)),
+        (lambda a: F.layer_norm(a, (4,)), (G,)),
+        (lambda a: torch.native_layer_norm(a, (4,), None, None, 1e-5), (X.bfloat16(),)),
+        (lambda a: F.conv2d(a, torch.ones(5, 3, 3, 3)), (IMAGE.to(memory_format=torch.channels_last),)),
+        (lambda a: F.interpolate(a, scale_factor=2.0, mode="bilinear"), (IMAGE,)),
+        (lambda a: F.scaled_dot_product_attention(a, a, a), (torch.randn(2, 4, 8, 16),)),
+        (lambda a: torch.fft.rfftn(a), (torch.randn(5, 6, 7),)),
+        (lambda a: torch.linalg.svd(a), (X,)),
+        (lambda a: a.to(torch.complex64).conj(), (X,)),
+        (lambda a: torch.zeros(2, 3, dtype=torch.int32), (X,)),
+        (lambda a: torch.empty_strided((16, 1), (1, 16)), (X,)),
+        (lambda a: a.split(2, 1), (G,)),
+        (lambda a: torch.tensor([1.0, 2.0]), (X,)),
+        (lambda a: a.new_zeros(2).resize_(7), (X,)),
+        (lambda a: a.clone().t_().unsqueeze_(0), (X,)),
+        (lambda a: torch.add(a, 1, out=torch.empty(0)), (X,)),
+        (lambda a: a.detach(), (G,)),
+        (lambda a: a.data, (G,)),
+        (lambda a: F.dropout(a, 0.5), (G,)),
+        (lambda a: torch.where(a > 0, a, 0), (G,)),
+        (lambda a: a[torch.tensor([0, 2])], (G,)),
+        (lambda a: a.is_contiguous(), (X.t(),)),
+        (lambda a: torch.nn.LSTM(4, 5)(a)[0].shape, (torch.randn(3, 2, 4),)),
+    ],
+)
+def test_metadata_is_eagers(f: Callable[..., Any], args: tuple) -> None:
+    assert_same_metadata(f, *args)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: a.sum().item(),
+        lambda a: bool(a.sum() > 0),
+        lambda a: float(a.sum()),
+        lambda a: a.nonzero(),
+        lambda a: a[a > 0],
+        lambda a: torch.unique(a),
+        lambda a: torch.equal(a, a + 1),
+        lambda a: a.tolist(),
+        lambda a: a.numpy(),
+        lambda a: f"{a.sum():.3f}",
+        lambda a: a.data_ptr(),
+        lambda a: torch.masked_select(a, a > 0),
+    ],
+)
+def test_what_needs_values_is_refused(f: Callable[[Tensor], Any]) -> None:
+    mode = FakeMode()
+    with mode, pytest.raises(DataDependent):
+        f(mode.from_real(X))
+
+
+def test_literals_keep_their_value_until_written() -> None:
+    with FakeMode():
+        t = torch.tensor(3.5)
+        assert t.item() == 3.5
+        t.add_(1)
+        with pytest.raises(DataDependent):
+            t.item()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: a @ torch.randn(5, 5),
+        lambda a: a.view(5),
+        lambda a: a[7],
+        lambda a: a.squeeze(9),
+        lambda a: a.half() @ torch.randn(4, 4),
+        lambda a: F.linear(a.double(), torch.randn(5, 4)),
+        lambda a: a & a,
+        lambda a: a.expand(2, 3, 4).add_(1),
+        lambda a: torch.cat([a, torch.randn(2, 5)]),
+        lambda a: a.amax(1) if a.numel() == 0 else torch.zeros(0, 3).argmin(0),
+        lambda a: F.layer_norm(a, (5,)),
+        lambda a: G.add_(1) if type(a) is Tensor else a.requires_grad_().add_(1),
+        lambda a: a.reshape(2, 2).foo,
+    ],
+)
+def test_errors_are_eagers(f: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(Exception) as eager:  # noqa: B017 (the type is what is compared)
+        f(X.clone())
+    mode = FakeMode()
+    with mode, pytest.raises(type(eager.value)):
+        f(mode.from_real(X.clone()))
+
+
+def test_the_same_tensor_is_the_same_fake_and_aliases_alias() -> None:
+    mode = FakeMode()
+    p = torch.nn.Parameter(torch.randn(4, 5))
+    view = p.detach()[1:]
+    fake, fake_view = mode.from_real(p), mode.from_real(view)
+    assert mode.from_real(p) is fake
+    assert isinstance(fake, torch.nn.Parameter)
+    assert fake.home is fake_view.home
+    assert fake.home is not mode.from_real(torch.randn(2)).home
+
+
+def test_a_non_leaf_stays_one() -> None:
+    mode = FakeMode()
+    fake = mode.from_real((G * 2).t())
+    assert meta(fake)[:3] == ((4, 3), (1, 4), 0)
+    assert fake.requires_grad and not fake.is_leaf
+    with mode:
+        fake.add_(1)  # which a leaf would refuse
+
+
+def test_real_tensors_do_not_live_longer_for_having_fakes() -> None:
+    import weakref
+
+    mode = FakeMode()
+    t = torch.randn(3)
+    fake, ref = mode.from_real(t), weakref.ref(t)
+    del t
+    assert ref() is None
+    assert fake.shape == (3,)
+
+
+def test_devices_this_machine_does_not_have() -> None:
+    mode = FakeMode()
+    with mode:
+        a = torch.zeros(3, 4, device="cuda")
+        b = torch.relu(a @ torch.ones(4, 5, device="cuda:0"))
+        assert b.device == torch.device("cuda", 0)
+        assert a.to("cpu").device.type == "cpu"
+        assert (a + torch.tensor(1.0)).device.type == "cuda"
+        with pytest.raises(RuntimeError, match="same device"):
+            a + torch.zeros(3, 4)
+
+
+def test_sparse_has_no_fake() -> None:
+    with pytest.raises(Unsupported):
+        FakeMode().from_real(torch.eye(3).to_sparse())
+
+
+def test_data_of_a_fake_can_be_replaced() -> None:
+    mode = FakeMode()
+    fake = mode.from_real(torch.zeros(2, 3))
+    with mode:
+        view = fake[:]
+        fake.data = torch.ones(3, 4)
+    assert fake.shape == fake.spec.shape == (3, 4)
+    assert view.shape == (2, 3)
+    assert view.home is not fake.home
+
+
+def test_default_dtype_is_part_of_what_is_remembered() -> None:
+    mode = FakeMode()
+    ints = mode.from_real(torch.arange(3))
+    with mode:
+        assert (ints / 2).dtype == torch.float32
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert (ints / 2).dtype == torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def test_autocast_acts_on_fakes() -> None:
+    mode = FakeMode()
+    with mode, torch.autocast("cpu", torch.bfloat16):
+        assert (mode.from_real(X) @ mode.from_real(X).t()).dtype == torch.bfloat16
+
+
+def test_a_hundred_random_chains_of_views() -> None:
+    ops = (
+        lambda t: t.transpose(0, -1),
+        lambda t: t[..., 1:],
+        lambda t: t[::2],
+        lambda t: t.unsqueeze(1),
+        lambda t: t.reshape(-1, t.shape[-1]),
+        lambda t: t * 2,
+        lambda t: t.expand(2, *t.shape),
+        lambda t: t.contiguous(),
+        lambda t: t.sum(0, keepdim=True),
+        lambda t: torch.cat([t, t]),
+        lambda t: t.permute(*reversed(range(t.dim()))),
+    )
+    for seed in range(100):
+        r = random.Random(seed)
+        chosen = [r.choice(ops) for _ in range(6)]
+
+        def run(t: Tensor, chosen: list = chosen) -> Tensor:
+            for f in chosen:
+                t = f(t)
+            return t
+
+        assert_same_metadata(run, torch.randn(6, 5, 4))
+
+
+def test_metadata_is_remembered_and_fast() -> None:
+    mode = FakeMode()
+    fake = mode.from_real(torch.randn(64, 64))
+    with mode:
+        torch.relu(fake @ fake)
+        start = time.perf_counter()
+        for _ in range(1000):
+            torch.relu(fake @ fake)
+        elapsed = time.perf_counter() - start
+    assert elapsed < 0.5  # some 10 µs an operator
+
+
+def test_nothing_of_dynamo_is_imported() -> None:
+    code = (
+        "import sys, torch; before = set(sys.modules); import graphlift.fake, graphlift.aot\n"
+        "m = graphlift.fake.FakeMode()\n"
+        "with m: torch.zeros(3).relu()\n"
+        "assert not [n for n in set(sys.modules) - before if n.startswith(('torch._dynamo', 'torch._inductor'))]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
