@@ -25,7 +25,7 @@ from .. import config
 from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode, origin
 from ..errors import GraphBreakError, GraphliftError
 
-from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries, trampoline
+from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries
 from ..guards import Arg, DistinctTensors, Func, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
@@ -270,7 +270,7 @@ def _finish(
             assert value is not None
             tail = _return_lines(residual, value)
         else:
-            tail = _handover_lines(residual, func, frame, is_resume=origin(code) is not None)
+            tail = _handover_lines(residual, func, frame)
     except (RunEagerly, ContinuationUnsupported) as problem:
         raise _Eager(_eager_reason(problem, frame, reason), permanent=True) from None
     gm = None
@@ -339,7 +339,7 @@ def _return_lines(residual: Residual, value: Tracker) -> str:
     return f"return {result}"
 
 
-def _handover_lines(residual: Residual, func: types.FunctionType, frame: Frame, is_resume: bool) -> str:
+def _handover_lines(residual: Residual, func: types.FunctionType, frame: Frame) -> str:
     """Hand the live state to the stub that runs the breaking instruction natively."""
     bound = tuple(name for name in decode(frame.code).locals if name in frame.locals)
     layout = FrameLayout(tuple(slot is not NULL for slot in frame.stack), bound)
@@ -359,6 +359,6 @@ def _handover_lines(residual: Residual, func: types.FunctionType, frame: Frame, 
     values = f"({', '.join(state)},)" if state else "()"
     globals_ = residual.constant(func.__globals__, "globals")
     made = f"{handover}({residual.constant(stub, 'stub')}, {globals_}, {closure}, {values})"
-    return f"return {made}" if is_resume else f"return {residual.constant(trampoline)}({made})"
+    return f"return {made}"  # the hook calls the stub once this frame is gone
 
 

@@ -8,5 +8,8 @@ from .errors import DataDependent, FakeLimit, Unsupported
 from .mode import FakeMode
 from .spec import FakeStorage, Spec
 from .tensor import FakeTensor
+from .undecorated import keep_dynamo_out
 
 __all__ = ["DataDependent", "FakeLimit", "FakeMode", "FakeStorage", "FakeTensor", "Spec", "Unsupported"]
+
+keep_dynamo_out()
