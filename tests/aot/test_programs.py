@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Callable
 
 import pytest
-from tests.aot.programs import compare, graph_of, make_inputs, make_program, run_once
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphlift.aot import compile_graph, interpret
+from tests.aot.programs import compare, graph_of, make_inputs, make_program, run_once
 
 
 def check(pick: Callable[[int], int]) -> str | None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.aot.programs import graph_of
 from torch import Tensor
 
 from graphlift.aot import Compiled, compile_graph, interpret
+from tests.aot.programs import graph_of
 
 
 def compiled(f: Callable[..., Any], *inputs: Tensor) -> Compiled:

@@ -20,7 +20,7 @@ from ..fake.spec import make_spec, spec_of
 from ..fake.tensor import new_fake, set_metadata
 from . import mutating
 from .ir import FORWARD, Op, Trace, Value
-from .views import Path, ViewStep, replay, same_layout, scatter, shifted, single_views
+from .views import ViewStep, replay, same_layout, scatter, shifted, single_views
 
 Decompositions = dict[Any, Callable[..., Any]]
 _BELOW_AUTOGRAD = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
@@ -365,7 +365,7 @@ def _tangled(targets: list, args: tuple, kwargs: dict) -> bool:
 def _write_out(rec: Recorder, target: FakeTensor, value: FakeTensor) -> None:
     """`out=`: write, giving the target the result's shape if it has another (eager resizes)."""
     if target.spec.shape != value.spec.shape:
-        if target.path or target.spec.numel() != 0 or not target.home.root is target:
+        if target.path or target.spec.numel() != 0 or target.home.root is not target:
             raise Unsupported("out=", "the output tensor has the wrong shape")
         spec = make_spec(value.spec.shape, value.spec.stride, 0, target.spec.dtype, target.spec.device)
         target.home.nbytes = max(target.home.nbytes, spec.nbytes)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..fake.ops import aten
-from .plan import FromInput, FromSlot, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
+from .plan import FromInput, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
 from .views import Path, ViewStep
 
 BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .ops import aten
+from .spec import Spec
 from .tensor import FakeTensor
 
 _SCALAR = {
@@ -217,3 +218,61 @@ def as_eager(func: Any, args: tuple, error: Exception) -> Exception:
     if row is not None and len(args) > 1 and args[1] and isinstance(error, row[0]) and row[1] in str(error):
         return row[2](str(error))
     return error
+
+
+# -- memory overlap ----------------------------------------------------------------------------------------
+
+# Filling is idempotent, and these only warn: they may write a tensor that overlaps itself.
+_MAY_OVERLAP_ITSELF = frozenset(
+    (
+        aten.fill_.Scalar,
+        aten.fill_.Tensor,
+        aten.zero_.default,
+        aten.index_put_.default,
+        aten._index_put_impl_.default,
+        aten.masked_fill_.Scalar,
+        aten.masked_fill_.Tensor,
+        aten.masked_scatter_.default,
+    )
+)
+
+
+def check_overlap(func: Any, args: tuple) -> None:
+    """Eager's refusals of in-place operators whose memory overlaps, which no meta kernel can see."""
+    target = args[0]
+    spec = target.spec
+    if 0 in spec.stride and func not in _MAY_OVERLAP_ITSELF:
+        if any(s == 0 and n > 1 for s, n in zip(spec.stride, spec.shape, strict=True)) and 0 not in spec.shape:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                "location. Please clone() the tensor before performing the operation."
+            )
+    for a in args[1:]:
+        if type(a) is FakeTensor and a.home is target.home and a.spec is not spec and _partly(spec, a.spec):
+            if torch.Tag.pointwise in func.tags or func is aten.copy_.default:
+                raise RuntimeError(
+                    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+                    "single memory location. Please clone() the tensor before performing the operation."
+                )
+
+
+def _partly(a: Spec, b: Spec) -> bool:
+    """Whether two dense tensors on one storage share some memory without being the same view of it."""
+    if 0 in a.shape or 0 in b.shape or not (is_dense(a) and is_dense(b)):
+        return False
+    width_a, width_b = a.dtype.itemsize, b.dtype.itemsize
+    begin_a, end_a = a.offset * width_a, (a.offset + a.numel()) * width_a
+    begin_b, end_b = b.offset * width_b, (b.offset + b.numel()) * width_b
+    if (begin_a, end_a) == (begin_b, end_b):
+        return a.stride != b.stride
+    return begin_a < end_b and begin_b < end_a
+
+
+def is_dense(spec: Spec) -> bool:
+    """Whether the elements fill a block of memory, each place once."""
+    expected = 1
+    for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.stride, strict=True) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -113,6 +113,39 @@ def _embedding_bag(forward_only: bool) -> Rule:
     return rule
 
 
+# -- convolutions: ATen itself says which kernel runs, and in which memory format --------------------------
+
+
+def _memory_format(args: tuple, bias_sizes: Any) -> torch.memory_format | None:
+    """The format of a convolution's results, asked of ATen on the fakes, which have the real device."""
+    source, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
+    if len(weight.spec.shape) == 3 or 0 in source.spec.shape:
+        return None
+    with torch._C._DisableTorchDispatch():
+        kernel = torch._C._select_conv_backend(
+            source, weight, bias, stride, padding, dilation, transposed, output_padding, groups, bias_sizes
+        )
+        return torch._C._conv_determine_backend_memory_format(source, weight, kernel)
+
+
+def _in_format(spec: Any, memory_format: torch.memory_format | None) -> Any:
+    if memory_format is None or not isinstance(spec, Spec):
+        return spec
+    strides = torch.empty(spec.shape, memory_format=memory_format, device="meta").stride()
+    return make_spec(spec.shape, strides, 0, spec.dtype, spec.device)
+
+
+def _convolution(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    return _in_format(recipe, _memory_format(args, None))
+
+
+def _convolution_backward(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    _, source, weight, bias_sizes, *rest = args
+    memory_format = _memory_format((source, weight, None, *rest[:6]), bias_sizes)
+    grad_input, grad_weight, grad_bias = recipe
+    return (_in_format(grad_input, memory_format), _in_format(grad_weight, memory_format), grad_bias)
+
+
 # -- Fourier transforms by MKL: batch dimensions outside by stride, transformed ones inside ------------------
 
 
@@ -157,6 +190,8 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten._native_batch_norm_legit.no_stats: _batch_norm(None, None),
     aten._batch_norm_with_update.default: _batch_norm(None, 3),
     aten._batch_norm_with_update_functional.default: _batch_norm(None, 3, True),
+    aten.convolution.default: _convolution,
+    aten.convolution_backward.default: _convolution_backward,
     aten._linalg_svd.default: _svd,
     aten.linalg_eig.default: _eig,
     aten._embedding_bag.default: _embedding_bag(False),

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .checks import as_eager, check_arguments
-from .corrections import correct
+from .checks import as_eager, check_arguments, check_overlap
+from .corrections import contiguous_strides, correct
 from .errors import DataDependent, Unsupported
 from .ops import MIXED_DEVICES, Kind, OpInfo, aten, op_info
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
@@ -159,6 +159,22 @@ class FakeMode(TorchDispatchMode):
             home.constant = t
         return new_fake(self, spec, home)
 
+    def make(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device | str,
+        *,
+        stride: tuple[int, ...] | None = None,
+        requires_grad: bool = False,
+    ) -> FakeTensor:
+        """A fake out of nothing, on any device, also one this machine does not have."""
+        device = torch.device(device)
+        if device.index is None and device.type not in ("cpu", "meta"):
+            device = torch.device(device.type, 0)
+        spec = make_spec(tuple(shape), stride or contiguous_strides(shape), 0, dtype, device)
+        return new_fake(self, spec, FakeStorage(spec.nbytes), requires_grad)
+
     # -- results -------------------------------------------------------------------------------------------
 
     def fresh(self, spec: Spec) -> FakeTensor:
@@ -296,7 +312,7 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
             return None
         return a
 
-    meta_args = lower(args)
+    meta_args = _numbers_as_tensors(info, args, lower(args))
     meta_kwargs = {k: lower(v) for k, v in kwargs.items()}
     if "device" in meta_kwargs or not standins:
         if any(a.name == "device" for a in info.func._schema.arguments):
@@ -311,6 +327,26 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
         raise
     except (AssertionError, RuntimeError) as e:
         raise as_eager(info.func, args, e) from None
+
+
+def _numbers_as_tensors(info: OpInfo, args: tuple, meta_args: tuple) -> tuple:
+    """Numbers passed for tensors, as meta tensors where that matters.
+
+    On meta, a number (a CPU scalar there) does not take part in choosing the strides of dimensions of size one, as it
+    does on the CPU. With a tensor of at least one dimension beside it, a 0-d tensor promotes as the number does.
+    """
+    odd = any(
+        type(a) is FakeTensor and 1 in a.spec.shape and a.spec.stride != contiguous_strides(a.spec.shape) for a in args
+    )
+    if not odd or torch.Tag.pointwise not in info.func.tags:
+        return meta_args
+    schema = info.func._schema.arguments
+    return tuple(
+        torch.empty((), dtype=torch.tensor(a).dtype, device=META)
+        if isinstance(a, (int, float, complex)) and str(schema[k].type) == "Tensor"
+        else a
+        for k, a in enumerate(meta_args)
+    )
 
 
 def recipe_of(value: Any, device: torch.device) -> Any:
@@ -365,6 +401,7 @@ def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: 
 
 def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     target = args[0]
+    check_overlap(info.func, args)
     if key is None or key not in _CACHE:
         common_device(info.name, args, kwargs)
         call_on_meta(info, args, kwargs)
@@ -424,8 +461,7 @@ def metadata_after(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Spec, FakeS
         if info.func is aten.set_.source_Tensor:
             source = args[1]
             if source.spec.dtype != target.spec.dtype:
-                raise RuntimeError("Could not set tensor of type {} to a tensor of type {}".format(
-                    source.spec.dtype, target.spec.dtype))
+                raise RuntimeError(f"Could not set tensor of type {source.spec.dtype} to a tensor of type {target.spec.dtype}")
             return source.spec, source.home
         if info.func is aten.detach_.default:
             return target.spec, target.home

@@ -54,7 +54,7 @@ class FakeTensor(torch.Tensor):
     def __format__(self, spec: str) -> str:
         raise DataDependent("Tensor.__format__")
 
-    def _needs_values(name: str) -> Any:  # noqa: N805 (a helper that makes methods)
+    def _needs_values(name: str) -> Any:
         def method(self: FakeTensor, *args: Any, **kwargs: Any) -> NoReturn:
             raise DataDependent(f"Tensor.{name}")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch._decomp
-import torch._meta_registrations  # noqa: F401  (fills the tables)
+import torch._meta_registrations
 
 
 def _wrapper_code() -> types.CodeType | None:
@@ -51,6 +51,6 @@ def keep_dynamo_out() -> int:
                     cells = dict(zip(code.co_freevars, (c.cell_contents for c in fn.__closure__ or ())))
                     inner = cells.get("fn")
                     if isinstance(inner, types.FunctionType) and not hasattr(inner, "__dynamo_disable"):
-                        setattr(inner, "__dynamo_disable", inner)  # noqa: B010  (no name mangling)
+                        setattr(inner, "__dynamo_disable", inner)
                         count += 1
     return count
