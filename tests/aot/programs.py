@@ -64,7 +64,17 @@ def execute(s: Statement, env: list[Any]) -> None:
         env.append(made)
 
 
-INPUT_KINDS = ("plain", "leaf", "nonleaf", "transposed", "view of leaf", "int", "slice", "alias of first", "again")
+INPUT_KINDS = (
+    "plain",
+    "leaf",
+    "nonleaf",
+    "transposed",
+    "view of leaf",
+    "int",
+    "slice",
+    "alias of first",
+    "again",
+)
 
 
 def make_inputs(kinds: Sequence[str], seed: int = 0) -> tuple[list[Tensor], list[Tensor]]:
@@ -292,4 +302,8 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 def _same(x: Tensor | None, y: Tensor | None) -> bool:
     if x is None or y is None:
         return x is y
-    return x.dtype == y.dtype and x.shape == y.shape and torch.allclose(x, y, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return (
+        x.dtype == y.dtype
+        and x.shape == y.shape
+        and torch.allclose(x, y, rtol=1e-4, atol=1e-5, equal_nan=True)
+    )

@@ -37,7 +37,34 @@ def test_programs_found_by_hypothesis(data: st.DataObject) -> None:
 
 # Seeds whose programs once went wrong: aliased foreach lists, random fills of permuted tensors, detached aliases,
 # views made under no_grad, metadata changed in place, written inputs that share memory.
-@pytest.mark.parametrize("seed", [11, 13, 37, 61, 80, 100, 123, 130, 146, 177, 218, 262, 265, 338, 397, 460, 653, 937, 955, 1163])
+@pytest.mark.parametrize(
+    "seed",
+    (
+        11,
+        13,
+        37,
+        61,
+        80,
+        100,
+        123,
+        130,
+        146,
+        177,
+        218,
+        262,
+        265,
+        338,
+        397,
+        460,
+        653,
+        937,
+        955,
+        1163,
+        2074,
+        2375,
+        2381,
+    ),
+)
 def test_programs_that_once_differed(seed: int) -> None:
     r = random.Random(seed)
     check(r.randrange)

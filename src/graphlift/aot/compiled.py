@@ -225,12 +225,16 @@ def _build_training(
 
 def _emit_joint(joint: Joint, inputs: list[tuple[str, Value]]) -> fx.GraphModule:
     trace = joint.trace
-    return emit(inputs + _named("tangent", trace.tangents), trace.ops, [*trace.outputs, *trace.grads], "joint")
+    return emit(
+        inputs + _named("tangent", trace.tangents), trace.ops, [*trace.outputs, *trace.grads], "joint"
+    )
 
 
 def _correspondence(around: Surroundings) -> tuple[tuple[int, int], ...]:
     return tuple(
-        (p.slot, k) for k, p in enumerate(around.outputs) if type(p) is FromSlot and around.differentiable[p.slot]
+        (p.slot, k)
+        for k, p in enumerate(around.outputs)
+        if type(p) is FromSlot and around.differentiable[p.slot]
     )
 
 
@@ -290,7 +294,8 @@ class _Handover:
 
     def _save_through_output(self, v: Value, output: Value, slot: int) -> None:
         """`v`'s memory is handed to the user as `output`: keep that tensor, so that changing it is noticed."""
-        if output.spec.numel() != v.spec.numel() or output.spec.dtype != v.spec.dtype or output.spec.conj != v.spec.conj:
+        mine, theirs = v.spec, output.spec
+        if (mine.numel(), mine.dtype, mine.conj) != (theirs.numel(), theirs.dtype, theirs.conj):
             self._save(_cloned(self, v), v)
             return
         stand_in = Value(output.spec)
@@ -330,7 +335,11 @@ class _Handover:
         trace = self.joint.trace
         count = len(self.layout.leaves)
         saved = [v for _, v in self.saved_inputs] + [v for _, v in self.saved_slots]
-        return _named("saved", saved) + _named("tangent", trace.tangents) + _named("constant", trace.inputs[count:])
+        return (
+            _named("saved", saved)
+            + _named("tangent", trace.tangents)
+            + _named("constant", trace.inputs[count:])
+        )
 
 
 def _cloned(handover: _Handover, v: Value) -> Value:

@@ -86,7 +86,10 @@ def trace_joint(gm: fx.GraphModule, inputs: Sequence[Tensor], decompositions: De
 
 
 def _trace(
-    gm: fx.GraphModule, inputs: Sequence[Tensor], decompositions: Decompositions | None, merge: tuple[tuple[int, ...], ...]
+    gm: fx.GraphModule,
+    inputs: Sequence[Tensor],
+    decompositions: Decompositions | None,
+    merge: tuple[tuple[int, ...], ...],
 ) -> Joint:
     rec = Recorder(decompositions)
     grad_mode, autocast = torch.is_grad_enabled(), _autocast_state()
@@ -224,7 +227,9 @@ def _member(rec: Recorder, given: _Inputs, base_of: dict, group: tuple[int, ...]
 # -- running the graph -------------------------------------------------------------------------------------
 
 
-def _interpret(gm: fx.GraphModule, given: _Inputs, rec: Recorder, sources: list[tuple[int, fx.Node]]) -> tuple:
+def _interpret(
+    gm: fx.GraphModule, given: _Inputs, rec: Recorder, sources: list[tuple[int, fx.Node]]
+) -> tuple:
     env: dict[fx.Node, Any] = {}
     fakes = iter(given.fakes)
 
@@ -232,7 +237,9 @@ def _interpret(gm: fx.GraphModule, given: _Inputs, rec: Recorder, sources: list[
         if isinstance(a, fx.Node):
             return env[a]
         if isinstance(a, tuple):
-            return tuple([load(v) for v in a]) if not hasattr(a, "_fields") else type(a)(*[load(v) for v in a])
+            return (
+                tuple([load(v) for v in a]) if not hasattr(a, "_fields") else type(a)(*[load(v) for v in a])
+            )
         if isinstance(a, list):
             return [load(v) for v in a]
         if isinstance(a, dict):
@@ -366,7 +373,9 @@ class _Outputs:
             if out.spec.dtype != root.spec.dtype:
                 raise FallBack("a view as another dtype of a tensor whose metadata changed in place")
             delta = out.spec.offset - root.spec.offset
-            return FromSlot(slot, (), Geometry(out.spec, delta, out._is_view(), all(s.grad_mode for s in path)))
+            return FromSlot(
+                slot, (), Geometry(out.spec, delta, out._is_view(), all(s.grad_mode for s in path))
+            )
         return FromSlot(slot, path)
 
     def _slot(self, fake: FakeTensor) -> int:
@@ -389,7 +398,9 @@ class _Outputs:
             home = fake.home
             in_place = tuple(s for s in fake.path if s.in_place)
             became_differentiable = fake.grad_fn is not given.grad_fns[i]
-            if fake.requires_grad != given.needs_grad[i] and not (became_differentiable and fake.requires_grad):
+            if fake.requires_grad != given.needs_grad[i] and not (
+                became_differentiable and fake.requires_grad
+            ):
                 raise FallBack("an input's requires_grad flag changes inside the region")
             written = home.version != 0 and home.base is not home.first
             if in_place:
@@ -399,10 +410,16 @@ class _Outputs:
                 self.around.metadata.append(MetadataMutation(i, in_place))
             if i in with_base:
                 if became_differentiable:
-                    raise FallBack("inputs that share memory are written, and one of them comes to require grad")
+                    raise FallBack(
+                        "inputs that share memory are written, and one of them comes to require grad"
+                    )
                 continue
             if not written:
-                if not in_place and not torch.is_inference_mode_enabled() and fake._version != given.versions[i]:
+                if (
+                    not in_place
+                    and not torch.is_inference_mode_enabled()
+                    and fake._version != given.versions[i]
+                ):
                     self.around.touched.append(i)
                 continue
             hidden = not torch.is_inference_mode_enabled() and fake._version == given.versions[i]
@@ -425,14 +442,20 @@ class _Outputs:
 # -- backward ----------------------------------------------------------------------------------------------
 
 
-def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs, sources: list[tuple[int, fx.Node]]) -> None:
+def _differentiate(
+    rec: Recorder, given: _Inputs, traced: _Outputs, sources: list[tuple[int, fx.Node]]
+) -> None:
     roots = [f for f, d in zip(traced.slots, traced.around.differentiable, strict=True) if d]
     tangents = []
     for f in roots:
         value = Value(_dense(f.spec))
         rec.trace.tangents.append(value)
         tangents.append(rec.adopt(value))
-    wanted = [i for i, leaf in enumerate(given.leaves) if leaf.requires_grad and given.first.get(id(given.fakes[i])) == i]
+    wanted = [
+        i
+        for i, (leaf, fake) in enumerate(zip(given.leaves, given.fakes, strict=True))
+        if leaf.requires_grad and given.first.get(id(fake)) == i
+    ]
     rec.stage, rec.source = BACKWARD, None
     rec.forward_sources = sources
     try:
@@ -441,7 +464,9 @@ def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs, sources: lis
     except (RuntimeError, NotImplementedError) as e:
         raise FallBack(f"the backward cannot be traced: {e}") from e
     found = dict(zip(wanted, grads, strict=True))
-    rec.trace.grads = [rec.read(g) if (g := found.get(i)) is not None else None for i in range(len(given.real))]
+    rec.trace.grads = [
+        rec.read(g) if (g := found.get(i)) is not None else None for i in range(len(given.real))
+    ]
     rec.trace.grads += [None] * len(given.bases)
 
 

@@ -34,7 +34,11 @@ def with_defaults(func: Any, form: Any, args: tuple, kwargs: dict) -> tuple:
     wanted = form._schema.arguments
     if len(args) >= len(wanted) or wanted[len(args)].has_default_value() or wanted[len(args)].kwarg_only:
         return args
-    rest = [a.default_value for a in func._schema.arguments[len(args) :] if not a.kwarg_only and a.name not in kwargs]
+    rest = [
+        a.default_value
+        for a in func._schema.arguments[len(args) :]
+        if not a.kwarg_only and a.name not in kwargs
+    ]
     return (*args, *rest)
 
 
@@ -69,7 +73,9 @@ def functionalized_call(func: Any, bases: list, aliases: list, args: list, kwarg
     views = []
     for base, size, stride, offset in aliases:
         copy = copies[base]
-        views.append(copy.as_strided(size, stride, offset - bases[base].storage_offset() + copy.storage_offset()))
+        views.append(
+            copy.as_strided(size, stride, offset - bases[base].storage_offset() + copy.storage_offset())
+        )
 
     def fill(a: Any) -> Any:
         if isinstance(a, (tuple, list)):

@@ -72,7 +72,7 @@ def recomputable(op: Op) -> bool:
 
 
 def partition(trace: Trace, free: set[Value] = frozenset()) -> Split:
-    """Split at the minimum cut. `free`: inputs that outlive the step anyway (parameters), which cost nothing to keep."""
+    """Split at the minimum cut. `free`: inputs that outlive the step (parameters), which cost nothing to keep."""
     after = _after_tangents(trace)
     needed: dict[Value, None] = {}
     for op in trace.ops:
@@ -169,7 +169,9 @@ def _min_cut(net: _Network) -> list[Value]:
         return []
     total = sum(c for _, _, c in net.edges if c < _INFINITE)
     scale = max(1.0, total / _LIMIT)
-    edges = [(a, b, _INFINITE if c >= _INFINITE else (max(1, int(c / scale)) if c else 0)) for a, b, c in net.edges]
+    edges = [
+        (a, b, _INFINITE if c >= _INFINITE else (max(1, int(c / scale)) if c else 0)) for a, b, c in net.edges
+    ]
     below = _reaches_sink(edges, 2 * len(net.values) + 2)
     saved = []
     for k, v in enumerate(net.values, start=1):

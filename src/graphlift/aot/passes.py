@@ -102,7 +102,7 @@ def unused_random(trace: Trace) -> list[Value]:
 def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Whether the elements fill a block of memory, each place once."""
     expected = 1
-    for s, n in sorted((s, n) for n, s in zip(shape, stride) if n != 1):
+    for s, n in sorted((s, n) for n, s in zip(shape, stride, strict=True) if n != 1):
         if s != expected:
             return False
         expected *= n

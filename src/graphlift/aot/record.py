@@ -152,7 +152,11 @@ class Recorder(FakeMode):
         if _is_contiguous(spec) and not spec.conj and not spec.neg:
             return self.call(aten.clone.default, value, memory_format=torch.contiguous_format)
         empty = self.call(
-            aten.empty_strided.default, list(spec.shape), list(spec.stride), dtype=spec.dtype, device=spec.device
+            aten.empty_strided.default,
+            list(spec.shape),
+            list(spec.stride),
+            dtype=spec.dtype,
+            device=spec.device,
         )
         return self.call(aten.copy.default, empty, value)
 
@@ -257,7 +261,7 @@ class Recorder(FakeMode):
 def overlaps(spec: Spec) -> bool:
     """Whether two elements may be the same place in memory."""
     reach = 0
-    for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.stride) if n > 1):
+    for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.stride, strict=True) if n > 1):
         if stride <= reach:
             return True
         reach += stride * (size - 1)
@@ -266,7 +270,7 @@ def overlaps(spec: Spec) -> bool:
 
 def _is_contiguous(spec: Spec) -> bool:
     expected = 1
-    for n, s in zip(reversed(spec.shape), reversed(spec.stride)):
+    for n, s in zip(reversed(spec.shape), reversed(spec.stride), strict=True):
         if s != expected:
             return False
         expected *= max(n, 1)
@@ -481,7 +485,11 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
             if before.numel() != 0 or target.path:
                 raise Unsupported(info.name, "grows the storage of a tensor")
             fresh = rec.call(
-                aten.empty_strided.default, list(spec.shape), list(spec.stride), dtype=spec.dtype, device=spec.device
+                aten.empty_strided.default,
+                list(spec.shape),
+                list(spec.stride),
+                dtype=spec.dtype,
+                device=spec.device,
             )
             set_metadata(target, spec, home)
             home.base = fresh
@@ -555,7 +563,9 @@ def _fill_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
         form = aten.fill.Scalar
         rec.write(target, rec.read(rec.dispatch(form, (target, fill), {})))
     else:
-        rec.write(target, rec.call(aten.full.default, list(spec.shape), fill, dtype=spec.dtype, device=spec.device))
+        rec.write(
+            target, rec.call(aten.full.default, list(spec.shape), fill, dtype=spec.dtype, device=spec.device)
+        )
     return target
 
 

@@ -39,7 +39,10 @@ class Layout:
 
 
 def make_apply(
-    fw: Callable[[list], Sequence], compile_backward: Callable[[], Callable[[list], Sequence]], layout: Layout, again: Again
+    fw: Callable[[list], Sequence],
+    compile_backward: Callable[[], Callable[[list], Sequence]],
+    layout: Layout,
+    again: Again,
 ) -> tuple[Callable[..., tuple], str]:
     """The bound `apply`, and the source text of forward and backward."""
     constants = "".join(f", c{k}" for k in range(len(layout.constants)))
@@ -68,7 +71,8 @@ def make_apply(
     used = []
     for n, (k, spec) in enumerate(layout.tangents):
         src.add(f"t{n} = g[{k}]")
-        src.add(f"if t{n} is None or t{n}.stride() != {spec.stride}: t{n} = {src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)})")
+        fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)})"
+        src.add(f"if t{n} is None or t{n}.stride() != {spec.stride}: t{n} = {fixed}")
         used.append(f"t{n}")
     src.add("with Guard(BELOW):")
     src.add(f"    return tuple(holder.run([*s, {', '.join(used)}{constants}]))")
@@ -77,9 +81,8 @@ def make_apply(
     for k, c in enumerate(layout.constants):
         src.names[f"c{k}"] = c
     backward = src.make("backward", "<graphlift backward>")
-    cls = type(
-        "GraphliftRegion", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    )
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    cls = type("GraphliftRegion", (torch.autograd.Function,), methods)
     return _raw_apply.__get__(None, cls), forward_text + "\n" + backward_text
 
 
@@ -124,14 +127,18 @@ class Again:
 
     def __call__(self, ctx: Any, tangents: tuple) -> tuple:
         if self.refusal is not None:
-            raise RuntimeError(f"a second derivative through a compiled region: {self.refusal}; compute it in eager")
+            raise RuntimeError(
+                f"a second derivative through a compiled region: {self.refusal}; compute it in eager"
+            )
         inputs = self._inputs(ctx)
         with torch.enable_grad():
             mine = [t.view_as(t) if t.requires_grad else t for t in inputs]
             outs = self.gm(*mine)
             if not isinstance(outs, (tuple, list)):
                 outs = (outs,)
-            pairs = [(outs[k], tangents[slot]) for slot, k in self.slot_of_output if tangents[slot] is not None]
+            pairs = [
+                (outs[k], tangents[slot]) for slot, k in self.slot_of_output if tangents[slot] is not None
+            ]
             wanted = [k for k, t in enumerate(mine) if t.requires_grad]
             grads = torch.autograd.grad(
                 [o for o, _ in pairs],
@@ -150,6 +157,8 @@ class Again:
         for k, leaf in enumerate(self.layout.leaves):
             t = ctx.next_functions[k][0].variable if leaf else next(held)()
             if t is None:
-                raise RuntimeError("a second derivative through a compiled region needs its inputs, which are gone")
+                raise RuntimeError(
+                    "a second derivative through a compiled region needs its inputs, which are gone"
+                )
             found.append(t)
         return found

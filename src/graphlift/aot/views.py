@@ -58,7 +58,14 @@ def shifted(spec: Spec, delta: int) -> Spec:
     if delta == 0:
         return spec
     return make_spec(
-        spec.shape, spec.stride, spec.offset + delta, spec.dtype, spec.device, spec.layout, spec.conj, spec.neg
+        spec.shape,
+        spec.stride,
+        spec.offset + delta,
+        spec.dtype,
+        spec.device,
+        spec.layout,
+        spec.conj,
+        spec.neg,
     )
 
 
@@ -229,4 +236,6 @@ _INVERSE: dict[Any, Callable[..., Value]] = {
 }
 
 # These read the written value's strides, which must then be the view's.
-_BY_LAYOUT = frozenset(f for f, rule in _INVERSE.items() if rule in (_reshape_back, _as_complex, _as_dtype, _expand))
+_BY_LAYOUT = frozenset(
+    f for f, rule in _INVERSE.items() if rule in (_reshape_back, _as_complex, _as_dtype, _expand)
+)

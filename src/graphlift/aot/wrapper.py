@@ -33,7 +33,11 @@ _METHODS = {
     aten.expand.default: "expand",
     aten.diagonal.default: "diagonal",
 }
-_METHODS_MANY = {aten.unbind.int: "unbind", aten.split.Tensor: "split", aten.split_with_sizes.default: "split_with_sizes"}
+_METHODS_MANY = {
+    aten.unbind.int: "unbind",
+    aten.split.Tensor: "split",
+    aten.split_with_sizes.default: "split_with_sizes",
+}
 
 
 class Source:
@@ -148,7 +152,11 @@ def add_epilogue(src: Source, around: Surroundings, result: str) -> None:
 
 def _output(src: Source, plan: Any, result: str, grad: bool, k: int, items: list[str]) -> str:
     if isinstance(plan, Literal):
-        return literal(src, plan.value) if not isinstance(plan.value, (list, tuple)) else src.name("k", plan.value)
+        return (
+            literal(src, plan.value)
+            if not isinstance(plan.value, (list, tuple))
+            else src.name("k", plan.value)
+        )
     if isinstance(plan, SameAs):
         if not items[plan.output].isidentifier():
             src.add(f"s{plan.output} = {items[plan.output]}")

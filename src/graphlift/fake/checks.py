@@ -54,7 +54,9 @@ def _dtypes(args: tuple, kwargs: dict, names: tuple[int | str, ...]) -> list[tor
     return found
 
 
-def _same(*names: int | str, message: str = "expected scalar type {0} but found {1}", cpp: bool = False) -> Any:
+def _same(
+    *names: int | str, message: str = "expected scalar type {0} but found {1}", cpp: bool = False
+) -> Any:
     """All of these arguments must have one dtype."""
 
     def check(args: tuple, kwargs: dict) -> None:
@@ -72,13 +74,17 @@ def _addmm(args: tuple, kwargs: dict) -> None:
     if a != b:
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {_scalar(a)} and {_scalar(b)}")
     if bias != b:
-        raise RuntimeError(f"self and mat2 must have the same dtype, but got {_scalar(bias)} and {_scalar(b)}")
+        raise RuntimeError(
+            f"self and mat2 must have the same dtype, but got {_scalar(bias)} and {_scalar(b)}"
+        )
 
 
 def _convolution(args: tuple, kwargs: dict) -> None:
     source, weight = args[0].spec.dtype, args[1].spec.dtype
     if source != weight:
-        raise RuntimeError(f"Input type ({_CPP.get(source)}) and weight type ({_CPP.get(weight)}) should be the same")
+        raise RuntimeError(
+            f"Input type ({_CPP.get(source)}) and weight type ({_CPP.get(weight)}) should be the same"
+        )
     if any(p < 0 for p in args[4]):
         raise RuntimeError("negative padding is not supported")
     if any(d <= 0 for d in args[5]):
@@ -105,9 +111,11 @@ def _parameters(*names: int) -> Any:
 def _no_floats(kernel: str) -> Any:
     def check(args: tuple, kwargs: dict) -> None:
         for a in args[:2]:
-            floating = a.spec.dtype if type(a) is FakeTensor else torch.float32 if isinstance(a, float) else None
+            floating = (
+                a.spec.dtype if type(a) is FakeTensor else torch.float32 if isinstance(a, float) else None
+            )
             if floating is not None and (floating.is_floating_point or floating.is_complex):
-                raise NotImplementedError(f'"{kernel}" not implemented for \'{_scalar(floating)}\'')
+                raise NotImplementedError(f"\"{kernel}\" not implemented for '{_scalar(floating)}'")
 
     return check
 
@@ -127,8 +135,12 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
     aten.addmm.default: _addmm,
     aten.addbmm.default: _addmm,
     aten.baddbmm.default: _same(1, 2),
-    aten.mv.default: _same(0, 1, message="addmv input tensors must have the same dtype, but got {0}, {1}, and {0}"),
-    aten.dot.default: _same(0, 1, message="dot : expected both vectors to have same dtype, but found {0} and {1}"),
+    aten.mv.default: _same(
+        0, 1, message="addmv input tensors must have the same dtype, but got {0}, {1}, and {0}"
+    ),
+    aten.dot.default: _same(
+        0, 1, message="dot : expected both vectors to have same dtype, but found {0} and {1}"
+    ),
     aten.convolution.default: _convolution,
     aten.native_layer_norm.default: _parameters(2, 3),
     aten.native_group_norm.default: _parameters(1, 2),
@@ -150,7 +162,10 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
         0, 1, message="Expected object of scalar type {0} but got scalar type {1} for second argument"
     ),
     aten.index_copy.default: _same(
-        0, 3, message="index_copy_(): self and source expected to have the same dtype, but got (self) {0} and (source) {1}"
+        0,
+        3,
+        message="index_copy_(): self and source expected to have the same dtype, but got (self) {0} and "
+        "(source) {1}",
     ),
     aten.index_add.default: _same(
         0, 3, message="index_add_(): self ({0}) and source ({1}) must have the same scalar type"
@@ -159,12 +174,16 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
         0, 3, message="index_reduce_(): self ({0}) and source ({1}) must have the same scalar type"
     ),
     aten.index_put.default: _same(
-        0, 2, message="Index put requires the source and destination dtypes match, got {0} for the destination and {1} "
-        "for the source."
+        0,
+        2,
+        message="Index put requires the source and destination dtypes match, got {0} for the destination and {1} "
+        "for the source.",
     ),
     aten.put.default: _same(
-        0, 2, message="put_(): self and source expected to have the same dtype, but got self.dtype = {0} and "
-        "source.dtype = {1}"
+        0,
+        2,
+        message="put_(): self and source expected to have the same dtype, but got self.dtype = {0} and "
+        "source.dtype = {1}",
     ),
     aten.grid_sampler_2d.default: _same(0, 1),
     aten.grid_sampler_3d.default: _same(0, 1),
@@ -242,7 +261,10 @@ def check_overlap(func: Any, args: tuple) -> None:
     target = args[0]
     spec = target.spec
     if 0 in spec.stride and func not in _MAY_OVERLAP_ITSELF:
-        if any(s == 0 and n > 1 for s, n in zip(spec.stride, spec.shape, strict=True)) and 0 not in spec.shape:
+        if (
+            any(s == 0 and n > 1 for s, n in zip(spec.stride, spec.shape, strict=True))
+            and 0 not in spec.shape
+        ):
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                 "location. Please clone() the tensor before performing the operation."

@@ -57,7 +57,9 @@ def _statistics_dtype(tensors: Sequence[Any]) -> torch.dtype:
 
 def _layer_norm(recipe: Any, args: tuple, kwargs: dict) -> Any:
     out, mean, rstd = recipe
-    dtype = _statistics_dtype((args[0], _argument(args, kwargs, 2, "weight"), _argument(args, kwargs, 3, "bias")))
+    dtype = _statistics_dtype(
+        (args[0], _argument(args, kwargs, 2, "weight"), _argument(args, kwargs, 3, "bias"))
+    )
     return (out, _with_dtype(mean, dtype), _with_dtype(rstd, dtype))
 
 

@@ -192,7 +192,11 @@ class FakeMode(TorchDispatchMode):
 
 def _is_plain(t: Tensor) -> bool:
     cls = type(t)
-    return cls is torch.nn.Parameter or cls is torch.nn.Buffer or (isinstance(t, torch.nn.Parameter) and cls is Tensor)
+    return (
+        cls is torch.nn.Parameter
+        or cls is torch.nn.Buffer
+        or (isinstance(t, torch.nn.Parameter) and cls is Tensor)
+    )
 
 
 # -- keys --------------------------------------------------------------------------------------------------
@@ -336,7 +340,8 @@ def _numbers_as_tensors(info: OpInfo, args: tuple, meta_args: tuple) -> tuple:
     does on the CPU. With a tensor of at least one dimension beside it, a 0-d tensor promotes as the number does.
     """
     odd = any(
-        type(a) is FakeTensor and 1 in a.spec.shape and a.spec.stride != contiguous_strides(a.spec.shape) for a in args
+        type(a) is FakeTensor and 1 in a.spec.shape and a.spec.stride != contiguous_strides(a.spec.shape)
+        for a in args
     )
     if not odd or torch.Tag.pointwise not in info.func.tags:
         return meta_args
@@ -461,7 +466,8 @@ def metadata_after(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Spec, FakeS
         if info.func is aten.set_.source_Tensor:
             source = args[1]
             if source.spec.dtype != target.spec.dtype:
-                raise RuntimeError(f"Could not set tensor of type {source.spec.dtype} to a tensor of type {target.spec.dtype}")
+                types = (source.spec.dtype, target.spec.dtype)
+                raise RuntimeError("Could not set tensor of type {} to a tensor of type {}".format(*types))
             return source.spec, source.home
         if info.func is aten.detach_.default:
             return target.spec, target.home

@@ -38,8 +38,8 @@ SILENT_WRITES: dict[str, tuple[tuple[int, ...], int]] = {
 MIXED_DEVICES = frozenset(
     "aten::" + n
     for n in (
-        "index.Tensor index_put index_put_ _index_put_impl_ _index_put_impl _unsafe_index.Tensor _unsafe_index_put copy_ "
-        "copy _to_copy _foreach_copy_ _foreach_copy set_.source_Tensor lift_fresh lift is_same_size"
+        "index.Tensor index_put index_put_ _index_put_impl_ _index_put_impl _unsafe_index.Tensor _unsafe_index_put "
+        "copy_ copy _to_copy _foreach_copy_ _foreach_copy set_.source_Tensor lift_fresh lift is_same_size"
     ).split()
 )
 
@@ -96,7 +96,8 @@ def _read_schema(func: Any) -> OpInfo:
         writes=tuple(writes),
         returns=returns,
         silent=SILENT_WRITES.get(name),
-        multi_view=len(schema.returns) == 1 and "[]" in str(schema.returns[0].type).replace("List[Tensor]", "[]"),
+        multi_view=len(schema.returns) == 1
+        and "[]" in str(schema.returns[0].type).replace("List[Tensor]", "[]"),
         cacheable=True,
     )
 

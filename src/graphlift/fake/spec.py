@@ -16,7 +16,18 @@ _INTERN_LIMIT = 200_000
 class Spec:
     """Interned tensor metadata; compared and hashed by identity, which makes cache keys cheap."""
 
-    __slots__ = ("shape", "stride", "offset", "dtype", "device", "layout", "conj", "neg", "nbytes", "__weakref__")
+    __slots__ = (
+        "shape",
+        "stride",
+        "offset",
+        "dtype",
+        "device",
+        "layout",
+        "conj",
+        "neg",
+        "nbytes",
+        "__weakref__",
+    )
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -32,7 +43,7 @@ class Spec:
         """Elements of storage reached, counted from the storage's start."""
         if 0 in self.shape:
             return self.offset
-        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
 
     def numel(self) -> int:
         n = 1
@@ -73,7 +84,14 @@ def make_spec(
 def spec_of(t: torch.Tensor, device: torch.device) -> Spec:
     """The metadata of a plain strided tensor, said to live on `device`."""
     return make_spec(
-        tuple(t.shape), tuple(t.stride()), t.storage_offset(), t.dtype, device, t.layout, t.is_conj(), t.is_neg()
+        tuple(t.shape),
+        tuple(t.stride()),
+        t.storage_offset(),
+        t.dtype,
+        device,
+        t.layout,
+        t.is_conj(),
+        t.is_neg(),
     )
 
 

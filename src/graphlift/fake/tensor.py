@@ -25,7 +25,7 @@ class FakeTensor(torch.Tensor):
     """Metadata of a tensor; operators on it compute metadata only."""
 
     spec: Spec
-    home: FakeStorage
+    home: Any  # a FakeStorage; while recording, the recorder's kind of one
     mode: FakeMode
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -72,7 +72,16 @@ class FakeTensor(torch.Tensor):
 
 def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool = False) -> FakeTensor:
     t = _make_wrapper(
-        FakeTensor, spec.shape, spec.stride, spec.offset, None, spec.dtype, spec.layout, spec.device, False, requires_grad
+        FakeTensor,
+        spec.shape,
+        spec.stride,
+        spec.offset,
+        None,
+        spec.dtype,
+        spec.layout,
+        spec.device,
+        False,
+        requires_grad,
     )
     if spec.conj:
         torch._C._set_conj(t, True)
