@@ -38,6 +38,11 @@ def externs(plan: Plan) -> list[str]:
     return [str(s.target) for s in plan.steps if isinstance(s, ExternCall)]
 
 
+def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal strides wherever they matter: where the size is 1, torch's own fakes differ from eager."""
+    return b.numel() == 0 or all(s == 1 or x == y for s, x, y in zip(b.shape, a.stride(), b.stride(), strict=True))
+
+
 def check(function: Callable[..., Any], *inputs: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-5) -> Plan:
     """Lower, interpret, compare with eager: values, dtypes, strides."""
     plan = lowered(function, inputs)
@@ -51,6 +56,6 @@ def check(function: Callable[..., Any], *inputs: torch.Tensor, rtol: float = 1e-
             assert g == e
             continue
         assert g.dtype == e.dtype and g.shape == e.shape
-        assert g.stride() == e.stride() or e.numel() < 2, (g.stride(), e.stride())
+        assert same_strides(g, e), (g.stride(), e.stride())
         torch.testing.assert_close(g, e.detach(), rtol=rtol, atol=atol, equal_nan=True)
     return plan

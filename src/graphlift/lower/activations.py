@@ -13,7 +13,7 @@ from graphlift.lower.ir import Node
 from graphlift.lower.pointwise import TRANSCENDENTAL, Scalar, elementwise
 from graphlift.lower.reductions import reduce_loss
 from graphlift.lower.table import row
-from graphlift.lower.values import Builder, Meta, Value
+from graphlift.lower.values import OPMATH, Builder, Meta, Value
 
 
 def k(number: Scalar, like: Node) -> Node:
@@ -307,8 +307,8 @@ def huber_loss(b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1, de
 def bce_with_logits(
     b: Builder, out: Meta, x: Value, y: Value, weight: Any = None, pos_weight: Any = None, reduction: int = 1
 ) -> Value | None:
-    if weight is not None or pos_weight is not None:
-        return None
+    if weight is not None or pos_weight is not None or x.dtype in OPMATH:
+        return None  # ATen computes it operator by operator, rounding after each
 
     def expression(p: Node, q: Node) -> Node:
         softplus = op("log1p", op("exp", op("neg", op("abs", p))))

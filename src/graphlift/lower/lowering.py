@@ -6,7 +6,9 @@ Always: running the plan equals running the graph, to rounding, with the same ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.fx
@@ -17,7 +19,20 @@ from graphlift.lower.ir import Plan
 from graphlift.lower.schedule import schedule
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Lowering makes many small objects and no cycles: walking the heap meanwhile would take longer than lowering."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def lower_graph(gm: torch.fx.GraphModule, example_fakes: Sequence[torch.Tensor] = ()) -> Plan:
     """Lower ``gm`` to kernels, extern calls and views."""
-    graph = build(gm)
-    return emit(graph, schedule(graph))
+    with _collector_paused():
+        graph = build(gm)
+        return emit(graph, schedule(graph))

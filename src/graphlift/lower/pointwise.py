@@ -308,9 +308,19 @@ def _shift(name: str) -> Callable[..., Value | None]:
     def lower(b: Builder, out: Meta, x: Any, y: Any) -> Value | None:
         if out.dtype.is_floating_point or out.dtype == torch.bool:
             return None
-        if isinstance(y, (int, float)) and 0 <= y < out.dtype.itemsize * 8:
-            return elementwise(b, out, lambda p, q: op(name, p, q), (x, int(y)))
-        return None
+        bits = out.dtype.itemsize * 8 - (name == "shr" and out.dtype.is_signed)
+
+        def guarded(p: Node, q: Node) -> Node:
+            """Counts outside the width give what a shift by all of it gives."""
+            if q.op == "const":
+                inside = const(0 <= q.attr < bits, torch.bool)
+            else:
+                inside = both(compare("ge", q, const(0, q.dtype)), compare("lt", q, const(bits, q.dtype)))
+            if name == "shl" or not out.dtype.is_signed:
+                return where(inside, op(name, p, q), const(0, p.dtype))
+            return where(inside, op(name, p, q), op(name, p, const(bits, p.dtype)))
+
+        return elementwise(b, out, guarded, (x, y), cost=3)
 
     return lower
 
