@@ -6,8 +6,10 @@ Always: exactly eager's effects, or eager itself with `fallback_reason` saying w
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, fx
@@ -86,6 +88,33 @@ def compile_graph(
     """Compile a torch-level graph for inputs like these (metadata, aliasing and modes as now)."""
     forms = Forms()
     forms.put("captured", gm)
+    with _collector_paused():
+        return _compile(
+            gm, example_inputs, forms, fw_compiler, bw_compiler or fw_compiler, decompositions, partitioner
+        )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Tracing makes many objects and little garbage: a collection amid it costs more than the tracing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _compile(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Tensor],
+    forms: Forms,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler,
+    decompositions: Decompositions | None,
+    partitioner: Partitioner,
+) -> Compiled:
     start = time.perf_counter()
     try:
         joint = trace_joint(gm, example_inputs, decompositions)
@@ -95,7 +124,7 @@ def compile_graph(
         return result
     traced = time.perf_counter()
     build = _build_training if joint.has_backward else _build_inference
-    result = build(gm, joint, forms, fw_compiler, bw_compiler or fw_compiler, partitioner)
+    result = build(gm, joint, forms, fw_compiler, bw_compiler, partitioner)
     result.timings["trace"] = traced - start
     result.mutated_inputs = tuple(m.input for m in joint.around.mutations)
     result.alias_groups = tuple(joint.storage_groups)

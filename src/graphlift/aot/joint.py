@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ..fake import FakeTensor, Unsupported
+from ..fake import FakeLimit, FakeTensor
 from ..fake.mode import fakes_in
 from ..fake.ops import aten
 from ..fake.spec import make_spec
@@ -94,10 +94,10 @@ def _trace(
     rec = Recorder(decompositions)
     grad_mode, autocast = torch.is_grad_enabled(), _autocast_state()
     around = Surroundings(grad_mode=grad_mode, autocast=any(enabled for enabled, _ in autocast))
-    given = _make_inputs(rec, list(inputs), merge)
     rec.compress_masks = grad_mode
     sources: list[tuple[int, fx.Node]] = []
     try:
+        given = _make_inputs(rec, list(inputs), merge)
         with rec:
             outs = _interpret(gm, given, rec, sources)
         around.grad_mode_after = torch.is_grad_enabled()
@@ -111,7 +111,7 @@ def _trace(
         has_backward = any(around.differentiable)
         if has_backward:
             _differentiate(rec, given, traced, sources)
-    except Unsupported as e:
+    except FakeLimit as e:
         raise FallBack(str(e)) from None
     finally:
         torch._C._set_grad_enabled(grad_mode)

@@ -164,8 +164,8 @@ class Recorder(FakeMode):
 
     def add_input(self, t: Tensor, into: list[Value]) -> FakeTensor:
         """A placeholder with this real tensor's metadata, on a storage of its own."""
-        spec = spec_of(t, t.device)
-        value = Value(spec)
+        rules.require_plain(t)
+        value = Value(spec_of(t, t.device))
         into.append(value)
         return self._placeholder(t, value)
 
@@ -191,6 +191,7 @@ class Recorder(FakeMode):
             return known[1]
         if t.requires_grad:
             raise Unsupported("constant", "a real tensor that requires grad appeared inside the graph")
+        rules.require_plain(t)
         value = Value(spec_of(t, t.device))
         self.constants.append((t, value))
         fake = self._placeholder(t, value)

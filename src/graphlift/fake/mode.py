@@ -95,10 +95,7 @@ class FakeMode(TorchDispatchMode):
         known = self._fakes.get(id(t))
         if known is not None and known[0]() is t:
             return known[1]
-        if (type(t) is not Tensor and not _is_plain(t)) or t.layout is not torch.strided or t.is_quantized:
-            raise Unsupported(type(t).__name__, f"a tensor of layout {t.layout} has no fake here")
-        if torch._C._functorch.is_functorch_wrapped_tensor(t):
-            raise Unsupported(type(t).__name__, "a tensor wrapped by a torch.func transform has no fake here")
+        require_plain(t)
         device = t.device
         spec = spec_of(t, device)
         fake = self._fake_like(t, spec, self._home_of(t, spec))
@@ -188,6 +185,14 @@ class FakeMode(TorchDispatchMode):
         if type(recipe) is list:
             return [self.wrap(r) for r in recipe]
         return recipe.value
+
+
+def require_plain(t: Tensor) -> None:
+    """Raises: Unsupported for tensors that strides and a storage do not describe."""
+    if (type(t) is not Tensor and not _is_plain(t)) or t.layout is not torch.strided or t.is_quantized:
+        raise Unsupported(type(t).__name__, f"a tensor of layout {t.layout} has no fake here")
+    if torch._C._functorch.is_functorch_wrapped_tensor(t):
+        raise Unsupported(type(t).__name__, "a tensor wrapped by a torch.func transform has no fake here")
 
 
 def _is_plain(t: Tensor) -> bool:
