@@ -16,12 +16,20 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = Path(__file__).resolve().parent.parent
 
 import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
+from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
+# "ci" always draws the same examples and reports a failure as found; "shrink" makes it small first, which can take
+# minutes where every try compiles; "long" draws many new ones. Choose with HYPOTHESIS_PROFILE.
 settings.register_profile(
-    "ci", max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-settings.register_profile("long", parent=settings.get_profile("ci"), max_examples=1000, derandomize=False)
+settings.register_profile("shrink", parent=settings.get_profile("ci"), phases=list(Phase))
+settings.register_profile("long", parent=settings.get_profile("shrink"), max_examples=1000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

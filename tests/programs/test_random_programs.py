@@ -87,7 +87,7 @@ def run(program: Any, call: tuple[int, int, bool], requires_grad: bool) -> dict[
     except Exception as error:
         result = ("raised", type(error), str(error))
     seen: dict[str, Any] = {"result": result, "items": args[4], "box": args[5], "inputs": args[:2]}
-    if requires_grad and result[0] != "raised":
+    if requires_grad and not isinstance(result[0], str):
         outputs = [leaf for leaf in result[:3] if leaf.requires_grad]
         if outputs:
             sum(output.sum() for output in outputs).backward()
@@ -103,6 +103,9 @@ def check(compiler: Compiler, backend: str, source: str, requires_grad: bool) ->
     for call in CALLS:
         expected = run(eager, call, requires_grad)
         got = run(compiled, call, requires_grad)
+        for kind, seen, other in (("compiled", got, expected), ("eager", expected, got)):
+            alone = isinstance(seen["result"][0], str) and not isinstance(other["result"][0], str)
+            assert not alone, f"call{call}: only {kind} raised {seen['result'][1:]}"
         assert_equal(got, expected, path=f"call{call}")
 
 
