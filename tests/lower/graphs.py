@@ -32,7 +32,9 @@ def joint(
 
     example = [t.detach().clone() for t in state.values()] + list(inputs)
     # Decompositions may write (running statistics): functionalised after they have run.
-    gm = make_fx(step, tracing_mode="fake", decomposition_table=decompositions, _allow_non_fake_inputs=True)(*example)
+    gm = make_fx(step, tracing_mode="fake", decomposition_table=decompositions, _allow_non_fake_inputs=True)(
+        *example
+    )
     gm = make_fx(torch.func.functionalize(gm, remove="mutations"), tracing_mode="fake")(*example)
     gm.graph.eliminate_dead_code()
     return gm, example

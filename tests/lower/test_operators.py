@@ -29,7 +29,13 @@ except ImportError:  # torch's operator samples import it without using it
 from torch.testing._internal.common_methods_invocations import op_db
 
 LOWERED = {str(target).split(".")[1].strip("_") for target in ROWS}
-ALIASES = {"nn.functional.normalize", "softmax", "outer", "nn.functional.layer_norm", "nn.functional.group_norm"}
+ALIASES = {
+    "nn.functional.normalize",
+    "softmax",
+    "outer",
+    "nn.functional.layer_norm",
+    "nn.functional.group_norm",
+}
 SKIPPED = {
     "empty_like", "new_empty", "randint_like",  # not a function of their arguments
     "narrow", "chunk", "unsafe_chunk",  # samples with tensors for numbers

@@ -64,17 +64,27 @@ def programs(draw: st.DrawFn) -> tuple[list[Step], list[torch.Tensor], list[int]
     """Steps, inputs, and which values are returned. The shapes are followed by running the steps as they are made."""
     torch.manual_seed(draw(st.integers(0, 1000)))
     shape = draw(st.sampled_from([(4, 6), (2, 3, 4), (2, 4, 3, 2), (8,), (1, 6)]))
-    inputs = [torch.randn(shape), torch.randn(shape[-1:]), torch.randn(*shape).transpose(0, -1).contiguous().transpose(0, -1)]
+    inputs = [
+        torch.randn(shape),
+        torch.randn(shape[-1:]),
+        torch.randn(*shape).transpose(0, -1).contiguous().transpose(0, -1),
+    ]
     values, steps = list(inputs), []
     for _ in range(draw(st.integers(2, 9))):
         x = draw(st.integers(0, len(values) - 1))
         rank = values[x].dim()
-        kind = draw(st.sampled_from(["unary", "unary", "binary", "binary", "reduce", "whole", "reshape", "permute", "slice"]))
+        kind = draw(
+            st.sampled_from(
+                ["unary", "unary", "binary", "binary", "reduce", "whole", "reshape", "permute", "slice"]
+            )
+        )
         if kind == "unary" or not rank:
             f = draw(st.sampled_from(UNARY))
             step: Step = lambda v, f=f, x=x: f(v[x])  # noqa: E731
         elif kind == "binary":
-            y = draw(st.sampled_from([k for k, v in enumerate(values) if _compatible(v.shape, values[x].shape)]))
+            y = draw(
+                st.sampled_from([k for k, v in enumerate(values) if _compatible(v.shape, values[x].shape)])
+            )
             g = draw(st.sampled_from(BINARY))
             step = lambda v, g=g, x=x, y=y: g(v[x], v[y])  # noqa: E731
         elif kind == "reduce":
@@ -101,7 +111,9 @@ def programs(draw: st.DrawFn) -> tuple[list[Step], list[torch.Tensor], list[int]
             continue
         steps.append(step)
         values.append(result)
-    outputs = sorted({len(values) - 1, *draw(st.lists(st.integers(len(inputs), len(values) - 1), max_size=3))})
+    outputs = sorted(
+        {len(values) - 1, *draw(st.lists(st.integers(len(inputs), len(values) - 1), max_size=3))}
+    )
     return steps, inputs, outputs
 
 

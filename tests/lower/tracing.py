@@ -40,10 +40,14 @@ def externs(plan: Plan) -> list[str]:
 
 def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal strides wherever they matter: where the size is 1, torch's own fakes differ from eager."""
-    return b.numel() == 0 or all(s == 1 or x == y for s, x, y in zip(b.shape, a.stride(), b.stride(), strict=True))
+    return b.numel() == 0 or all(
+        s == 1 or x == y for s, x, y in zip(b.shape, a.stride(), b.stride(), strict=True)
+    )
 
 
-def check(function: Callable[..., Any], *inputs: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-5) -> Plan:
+def check(
+    function: Callable[..., Any], *inputs: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-5
+) -> Plan:
     """Lower, interpret, compare with eager: values, dtypes, strides."""
     plan = lowered(function, inputs)
     torch.manual_seed(0)

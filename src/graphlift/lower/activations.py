@@ -101,7 +101,9 @@ def softplus(b: Builder, out: Meta, x: Value, beta: Scalar = 1, threshold: Scala
 
 
 @row("softplus_backward")
-def softplus_backward(b: Builder, out: Meta, grad: Value, x: Value, beta: Scalar, threshold: Scalar) -> Value | None:
+def softplus_backward(
+    b: Builder, out: Meta, grad: Value, x: Value, beta: Scalar, threshold: Scalar
+) -> Value | None:
     def expression(g: Node, p: Node, s: Node, limit: Node) -> Node:
         scaled = mul(p, s)
         z = op("exp", scaled)
@@ -111,7 +113,9 @@ def softplus_backward(b: Builder, out: Meta, grad: Value, x: Value, beta: Scalar
 
 
 @row("elu")
-def elu(b: Builder, out: Meta, x: Value, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Value | None:
+def elu(
+    b: Builder, out: Meta, x: Value, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1
+) -> Value | None:
     def expression(p: Node) -> Node:
         negative = mul(op("expm1", mul(p, k(input_scale, p))), k(alpha * scale, p))
         return where(compare("lt", p, k(0, p)), negative, mul(p, k(scale, p)))
@@ -121,7 +125,14 @@ def elu(b: Builder, out: Meta, x: Value, alpha: Scalar = 1, scale: Scalar = 1, i
 
 @row("elu_backward")
 def elu_backward(
-    b: Builder, out: Meta, grad: Value, alpha: Scalar, scale: Scalar, input_scale: Scalar, is_result: bool, x: Value
+    b: Builder,
+    out: Meta,
+    grad: Value,
+    alpha: Scalar,
+    scale: Scalar,
+    input_scale: Scalar,
+    is_result: bool,
+    x: Value,
 ) -> Value | None:
     def expression(g: Node, p: Node) -> Node:
         coefficient, inner = k(alpha * scale, p), k(input_scale, p)
@@ -146,19 +157,30 @@ def leaky_relu_backward(
     b: Builder, out: Meta, grad: Value, x: Value, negative_slope: Scalar, is_result: bool
 ) -> Value | None:
     return elementwise(
-        b, out, lambda g, p, s: where(compare("gt", p, k(0, p)), g, mul(g, s)), (grad, x, negative_slope), cost=2
+        b,
+        out,
+        lambda g, p, s: where(compare("gt", p, k(0, p)), g, mul(g, s)),
+        (grad, x, negative_slope),
+        cost=2,
     )
 
 
 @row("hardtanh", "relu6")
 def hardtanh(b: Builder, out: Meta, x: Value, low: Scalar = -1, high: Scalar = 1) -> Value | None:
     return elementwise(
-        b, out, lambda p, a, z: op("min", op("max", p, a), z), (x, low, high), cost=2, narrow_scalars=out.dtype
+        b,
+        out,
+        lambda p, a, z: op("min", op("max", p, a), z),
+        (x, low, high),
+        cost=2,
+        narrow_scalars=out.dtype,
     )
 
 
 @row("hardtanh_backward")
-def hardtanh_backward(b: Builder, out: Meta, grad: Value, x: Value, low: Scalar, high: Scalar) -> Value | None:
+def hardtanh_backward(
+    b: Builder, out: Meta, grad: Value, x: Value, low: Scalar, high: Scalar
+) -> Value | None:
     def expression(g: Node, p: Node, a: Node, z: Node) -> Node:
         outside = op("or", compare("le", p, a), compare("ge", p, z))
         return where(outside, k(0, p), g)
@@ -209,7 +231,11 @@ def threshold(b: Builder, out: Meta, x: Value, limit: Scalar, number: Scalar) ->
 @row("threshold_backward")
 def threshold_backward(b: Builder, out: Meta, grad: Value, x: Value, limit: Scalar) -> Value | None:
     return elementwise(
-        b, out, lambda g, p, t: where(compare("le", p, t), k(0, p), g), (grad, x, limit), narrow_scalars=out.dtype
+        b,
+        out,
+        lambda g, p, t: where(compare("le", p, t), k(0, p), g),
+        (grad, x, limit),
+        narrow_scalars=out.dtype,
     )
 
 
@@ -284,7 +310,9 @@ def mse_loss_backward(b: Builder, out: Meta, grad: Value, x: Value, y: Value, re
 
 
 @row("smooth_l1_loss")
-def smooth_l1_loss(b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1, beta: float = 1.0) -> Value | None:
+def smooth_l1_loss(
+    b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1, beta: float = 1.0
+) -> Value | None:
     def expression(p: Node, q: Node) -> Node:
         z = op("abs", sub(p, q))
         near = div(mul(mul(k(0.5, z), z), z), k(beta, z))
@@ -294,7 +322,9 @@ def smooth_l1_loss(b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1
 
 
 @row("huber_loss")
-def huber_loss(b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1, delta: float = 1.0) -> Value | None:
+def huber_loss(
+    b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1, delta: float = 1.0
+) -> Value | None:
     def expression(p: Node, q: Node) -> Node:
         z = op("abs", sub(p, q))
         near, far = mul(mul(k(0.5, z), z), z), mul(k(delta, z), sub(z, k(0.5 * delta, z)))
@@ -316,4 +346,3 @@ def bce_with_logits(
         return sub(mul(sub(k(1, p), q), p), log_sigmoid)
 
     return reduce_loss(b, out, expression, (x, y), reduction)
-

@@ -186,7 +186,9 @@ def reshape_groups(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[tuple[ra
     return tuple(groups)
 
 
-def reshaped(index: Sequence[Affine], old: tuple[int, ...], new: tuple[int, ...], sizes: Sequence[int]) -> tuple[Affine, ...]:
+def reshaped(
+    index: Sequence[Affine], old: tuple[int, ...], new: tuple[int, ...], sizes: Sequence[int]
+) -> tuple[Affine, ...]:
     """The index into shape ``old`` of the element that shape ``new`` has at ``index`` (row-major reshape)."""
     result: list[Affine] = [ZERO] * len(old)
     for olds, news in reshape_groups(old, new):

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from graphlift.lower import activations, gathers, indexing, pointwise, reductions, views  # noqa: F401 (they fill the table)
+from graphlift.lower import activations, gathers, indexing, pointwise, reductions  # noqa: F401 (they fill the table)
 from graphlift.lower import affine as ix
-from graphlift.lower.affine import ZERO, NeedsSplit
+from graphlift.lower.affine import ZERO, Affine, NeedsSplit
 from graphlift.lower.table import ROWS, overload
 from graphlift.lower.values import BUFFER, POINT, REDUCE, SUPPORTED, VIEW, Bounds, Builder, Meta, Value, place
 
@@ -68,8 +68,8 @@ def _traits(target: Any) -> tuple[bool, bool]:
         return False, False
     if schema.is_mutable:
         raise ValueError(f"{target} writes its arguments; the graph must be functional")
-    views = any(r.alias_info is not None for r in schema.returns)
-    return views or target in _VIEWS, torch.Tag.nondeterministic_seeded in target.tags
+    aliases = any(r.alias_info is not None for r in schema.returns)
+    return aliases or target in _VIEWS, torch.Tag.nondeterministic_seeded in target.tags
 
 
 _VIEWS = frozenset(overload(n) for n in (
@@ -153,7 +153,7 @@ class _GraphBuilder:
     def call(self, node: torch.fx.Node) -> None:
         if node.target is operator.getitem:
             source, position = node.args
-            result = self.env[source][position]  # type: ignore[index]
+            result = self.env[source][position]
             if isinstance(result, Value) and not result.name:
                 result.name = node.name
             self.env[node] = result
@@ -173,7 +173,12 @@ class _GraphBuilder:
         is_view = _traits(node.target)[0]
         key = None
         if node not in self.exposed:
-            key = (node.target, _frozen(args), _frozen(kwargs), node.meta["val"].dtype if not isinstance(out, tuple) else 0)
+            key = (
+                node.target,
+                _frozen(args),
+                _frozen(kwargs),
+                node.meta["val"].dtype if not isinstance(out, tuple) else 0,
+            )
             try:
                 found = self.common.get(key)
             except TypeError:
@@ -257,7 +262,9 @@ class _GraphBuilder:
             copied = self.b.copy(value, stride)
             return Place(copied, copied, copied.stride, 0)
         if stride is not None and stride != found.stride and found.value.kind == VIEW:
-            return Place(found.value, found.root, stride, found.offset)  # strides of dimensions of size 1 show, too
+            return Place(
+                found.value, found.root, stride, found.offset
+            )  # strides of dimensions of size 1 show, too
         return found
 
     def _geometry(self, value: Value, stride: tuple[int, ...] | None) -> Place:
@@ -290,9 +297,10 @@ def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
     parts = [[k] for k in range(len(shape))]  # per dimension its axes, outermost first
     sizes = list(shape)
     while True:
-        index = []
+        index: list[Affine] = []
         for axes in parts:
-            step, terms = 1, []
+            step = 1
+            terms: list[tuple[int, int]] = []
             for a in reversed(axes):
                 if sizes[a] != 1:
                     terms.append((a, step))
@@ -302,7 +310,11 @@ def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
         try:
             while root.kind == VIEW:
                 base = root.base
-                steps = ix.view_strides(base.shape, base.stride, root.shape) if root.fold and base.kind != VIEW else None
+                steps = (
+                    ix.view_strides(base.shape, base.stride, root.shape)
+                    if root.fold and base.kind != VIEW
+                    else None
+                )
                 if steps is not None:
                     at, root = (ix.linear(at, steps),), base
                     break
@@ -340,7 +352,11 @@ def _metas(fakes: Any) -> Any:
     """`Meta` of each output; None if one is not something the IR computes."""
     if isinstance(fakes, torch.Tensor):
         meta = Meta.of(fakes)
-        return meta if meta.dtype in SUPPORTED and 0 not in meta.shape and fakes.layout == torch.strided else None
+        return (
+            meta
+            if meta.dtype in SUPPORTED and 0 not in meta.shape and fakes.layout == torch.strided
+            else None
+        )
     if isinstance(fakes, (tuple, list)):
         metas = tuple([_metas(f) if f is not None else None for f in fakes])
         if any(m is None and f is not None for m, f in zip(metas, fakes, strict=True)):

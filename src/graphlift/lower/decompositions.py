@@ -7,23 +7,26 @@ running statistics included. Only what lowering has no row for is here: a row ke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from graphlift.lower.table import overload
 
 aten = torch.ops.aten
-Tensor = torch.Tensor
 decompositions: dict[Any, Callable[..., Any]] = {}
 
 _WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
 
-def decomposition(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def decomposition(*names: str) -> Callable[[F], F]:
     """Register a decomposition for the named overloads (those this torch has)."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: F) -> F:
         for name in names:
             target = overload(name)
             if target is not None:
@@ -69,7 +72,9 @@ def _normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bia
 def _update(running: Tensor, value: Tensor, momentum: float) -> None:
     aten.copy_.default(
         running,
-        aten.add.Tensor(aten.mul.Tensor(running, 1 - momentum), aten.mul.Tensor(_as(value, running.dtype), momentum)),
+        aten.add.Tensor(
+            aten.mul.Tensor(running, 1 - momentum), aten.mul.Tensor(_as(value, running.dtype), momentum)
+        ),
     )
 
 
@@ -89,7 +94,12 @@ def _train(
 
 
 def _infer(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    eps: float,
 ) -> Tensor:
     rstd = aten.rsqrt.default(aten.add.Tensor(_wide(running_var), eps))
     return _normalise(x, _wide(running_mean), rstd, weight, bias)
@@ -177,7 +187,9 @@ def batch_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, running_mean: Any, running_var: Any, mean: Any, rstd: Any, update: bool,
     eps: float, mask: Sequence[bool], reserve: Tensor,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-    return native_batch_norm_backward(grad, x, weight, running_mean, running_var, mean, rstd, update, eps, mask)
+    return native_batch_norm_backward(
+        grad, x, weight, running_mean, running_var, mean, rstd, update, eps, mask
+    )
 
 
 # --- small compounds ------------------------------------------------------------------------------------------------

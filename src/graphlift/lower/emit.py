@@ -14,7 +14,19 @@ from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, Affine, substitute, to_node
 from graphlift.lower.build import Extern, Graph, Place
 from graphlift.lower.ir import (
-    BufferSpec, CheckCall, ExternCall, Kernel, KernelCall, Loop, Node, Plan, Reduction, Ref, Store, TensorSpec, ViewCall,
+    BufferSpec,
+    CheckCall,
+    ExternCall,
+    Kernel,
+    KernelCall,
+    Loop,
+    Node,
+    Plan,
+    Reduction,
+    Ref,
+    Store,
+    TensorSpec,
+    ViewCall,
 )  # fmt: skip
 from graphlift.lower.schedule import Definition, Group, Unit
 from graphlift.lower.values import BUFFER, Bounds, Value
@@ -124,7 +136,9 @@ class KernelBuilder:
             tuple(self.sizes[self.outer_count :]),
             loops,
             tuple(epilogue),
-            tuple([BufferSpec(v.dtype, extent(v), "out" if v.id in self.results else "in") for v in self.values]),
+            tuple(
+                [BufferSpec(v.dtype, extent(v), "out" if v.id in self.results else "in") for v in self.values]
+            ),
         )
         origins = dict.fromkeys([n for m in self.members for n in m.item.origins])
         return KernelCall(kernel, tuple([v.name for v in self.values]), tuple([describe(n) for n in origins]))
@@ -206,7 +220,9 @@ class PlanBuilder:
             for member in unit.members.values():
                 if member.item.value.needed:
                     stored.add(member.item.value.id)
-                stored.update([v.id for v, _, _ in member.item.reads if v.id not in unit.members and v.kind != BUFFER])
+                stored.update(
+                    [v.id for v, _, _ in member.item.reads if v.id not in unit.members and v.kind != BUFFER]
+                )
         return stored
 
     def _register(self, value: Value) -> str:
@@ -222,7 +238,9 @@ class PlanBuilder:
         alias = self.graph.aliases.get(value.id)
         if alias is not None:
             storage = self.tensors[self._register(alias.root)].storage
-        self.tensors[name] = TensorSpec(name, value.dtype, value.device, value.shape, value.stride, 0, storage)
+        self.tensors[name] = TensorSpec(
+            name, value.dtype, value.device, value.shape, value.stride, 0, storage
+        )
         return name
 
     def _located(self, place: Place) -> Ref:
@@ -237,7 +255,13 @@ class PlanBuilder:
             self.views[key] = name
             base = self.tensors[root]
             self.tensors[name] = TensorSpec(
-                name, base.dtype, base.device, place.value.shape, place.stride, base.offset + place.offset, base.storage
+                name,
+                base.dtype,
+                base.device,
+                place.value.shape,
+                place.stride,
+                base.offset + place.offset,
+                base.storage,
             )
             self.steps.append(ViewCall(name, root))
         return Ref(name)
@@ -261,4 +285,3 @@ class PlanBuilder:
 def emit(graph: Graph, units: Iterable[Unit]) -> Plan:
     """The plan of ``graph`` with its ``units`` in order."""
     return PlanBuilder(graph, units).build()
-

@@ -15,7 +15,17 @@ from graphlift.lower import affine as ix
 from graphlift.lower.expr import INDEX, add, both, cast, compare, const, div, mul, op, where
 from graphlift.lower.ir import Node
 from graphlift.lower.table import row
-from graphlift.lower.values import VIEW, Bounds, Builder, Instance, Meta, Value, broadcast_dims, broadcast_shapes, opmath
+from graphlift.lower.values import (
+    VIEW,
+    Bounds,
+    Builder,
+    Instance,
+    Meta,
+    Value,
+    broadcast_dims,
+    broadcast_shapes,
+    opmath,
+)
 
 INTEGERS = (torch.int64, torch.int32)
 
@@ -43,7 +53,9 @@ def checked(
     key = (index.id, low, high, error, message, ignore)
     found = b.bounds.get(key)
     if found is None:
-        flag = b.reduce("any", b.point(outside, index, dtype=torch.bool, cost=2), range(len(index.shape)), False)
+        flag = b.reduce(
+            "any", b.point(outside, index, dtype=torch.bool, cost=2), range(len(index.shape)), False
+        )
         flag_place = b.place_of(flag)
         index_place = b.place_of(index) if "{value}" in message else flag_place
         found = b.bounds[key] = b.check(Bounds(flag_place, index_place, low, high, ignore, error, message))
@@ -94,7 +106,10 @@ def index_select(b: Builder, out: Meta, x: Value, dim: int, index: Value) -> Val
 
     error, message = "IndexError", OUT_OF_RANGE
     if dim:
-        error, message = "RuntimeError", f"INDICES element is out of DATA bounds, id={{value}} axis_dim={size}"
+        error, message = (
+            "RuntimeError",
+            f"INDICES element is out of DATA bounds, id={{value}} axis_dim={size}",
+        )
     checks = checked(b, index, 0, size, error, message)
     value = b.compute(out.shape, out.dtype, out.device, evaluate, (x, index), 1)
     value.checks = checks
@@ -102,7 +117,9 @@ def index_select(b: Builder, out: Meta, x: Value, dim: int, index: Value) -> Val
 
 
 @row("gather")
-def gather(b: Builder, out: Meta, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value | None:
+def gather(
+    b: Builder, out: Meta, x: Value, dim: int, index: Value, sparse_grad: bool = False
+) -> Value | None:
     if index.dtype not in INTEGERS or not x.shape:
         return None
     dim %= len(x.shape)
@@ -126,7 +143,9 @@ def index_tensor(b: Builder, out: Meta, x: Value, indices: Sequence[Value | None
         return None
     shape = broadcast_shapes([i.shape for _, i in given])
     dims = [d for d, _ in given]
-    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0  # scattered: indexed dims come first
+    first = (
+        dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    )  # scattered: indexed dims come first
     rank = len(shape)
     picks = [broadcast_dims(i.shape, shape) for _, i in given]
 
@@ -138,7 +157,9 @@ def index_tensor(b: Builder, out: Meta, x: Value, indices: Sequence[Value | None
             where_read = inner if pick is None else tuple([ix.ZERO if k < 0 else inner[k] for k in pick])
             known = limits(i)
             positions[d] = wrapped(instance.read(i, where_read), x.shape[d], known is None or known[0] < 0)
-        return instance.read(x, tuple([positions[d] if d in positions else next(rest) for d in range(len(x.shape))]))
+        return instance.read(
+            x, tuple([positions[d] if d in positions else next(rest) for d in range(len(x.shape))])
+        )
 
     checks: tuple[Bounds, ...] = ()
     for position, (d, i) in enumerate(given):  # ATen counts the indexed dimensions alone

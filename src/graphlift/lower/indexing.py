@@ -97,7 +97,9 @@ def constant_pad(b: Builder, out: Meta, x: Value, pad: Sequence[int], number: An
     return b.compute(out.shape, out.dtype, out.device, evaluate, (x,), 3)
 
 
-def concatenate(b: Builder, parts: Sequence[Value], dim: int, shape: tuple[int, ...], dtype: torch.dtype) -> Value:
+def concatenate(
+    b: Builder, parts: Sequence[Value], dim: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> Value:
     """``parts`` one after the other along ``dim``, as nested selections of masked reads."""
     starts = [0]
     for p in parts:
@@ -150,7 +152,9 @@ def roll(b: Builder, out: Meta, x: Value, shifts: Sequence[int], dims: Sequence[
     return concatenate(b, [tail, head], dim, out.shape, x.dtype)
 
 
-def _placed(b: Builder, out: Meta, base: Value | None, source: Value, dim: int, first: int, end: int, step: int) -> Value:
+def _placed(
+    b: Builder, out: Meta, base: Value | None, source: Value, dim: int, first: int, end: int, step: int
+) -> Value:
     """``base`` (zeros for None) with ``source`` over ``[first:end:step]`` of ``dim``."""
     size = out.shape[dim]
 
@@ -162,7 +166,9 @@ def _placed(b: Builder, out: Meta, base: Value | None, source: Value, dim: int, 
             mask = both(mask, compare("eq", Node("mod", INDEX, (node, by)), const(0, INDEX)))
             distance = ix.opaque(Node("floordiv", INDEX, (node, by)))
         other = const(0, source.dtype) if base is None else cast(instance.read(base, index), source.dtype)
-        return cast(instance.read_if(mask, source, (*index[:dim], distance, *index[dim + 1 :]), other), out.dtype)
+        return cast(
+            instance.read_if(mask, source, (*index[:dim], distance, *index[dim + 1 :]), other), out.dtype
+        )
 
     inputs = (source,) if base is None else (source, base)
     return b.compute(out.shape, out.dtype, out.device, evaluate, inputs, 3)
@@ -178,7 +184,14 @@ def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
 
 @row("slice_scatter")
 def slice_scatter(
-    b: Builder, out: Meta, x: Value, source: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    b: Builder,
+    out: Meta,
+    x: Value,
+    source: Value,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
 ) -> Value:
     dim %= len(x.shape)
     first, last = _bounds(x.shape[dim], start, end)
@@ -206,7 +219,9 @@ def select_scatter(b: Builder, out: Meta, x: Value, source: Value, dim: int, pos
 
 
 @row("select_backward")
-def select_backward(b: Builder, out: Meta, grad: Value, sizes: Sequence[int], dim: int, position: int) -> Value:
+def select_backward(
+    b: Builder, out: Meta, grad: Value, sizes: Sequence[int], dim: int, position: int
+) -> Value:
     dim %= len(sizes)
     at = position % sizes[dim]
     return _placed(b, out, None, _as_slice(b, grad, dim), dim, at, at + 1, 1)

@@ -230,7 +230,9 @@ def interpret_plan(plan: Plan, inputs: Sequence[torch.Tensor]) -> list[Any]:
             extent = spec.offset + extent_of(spec.shape, spec.stride)
             storage = storages.get(spec.storage)
             if storage is None or storage.untyped_storage().nbytes() < extent * spec.dtype.itemsize:
-                storage = storages[spec.storage] = torch.empty(extent * spec.dtype.itemsize, dtype=torch.uint8)
+                storage = storages[spec.storage] = torch.empty(
+                    extent * spec.dtype.itemsize, dtype=torch.uint8
+                )
             typed = torch.empty(0, dtype=spec.dtype).set_(storage.untyped_storage(), 0, (0,), (1,))
             found = env[name] = typed.as_strided(spec.shape, spec.stride, spec.offset)
         return found
@@ -250,7 +252,9 @@ def interpret_plan(plan: Plan, inputs: Sequence[torch.Tensor]) -> list[Any]:
                 for name, result in zip(step.outputs, run_extern(step, place), strict=False):
                     if name is not None:
                         env[name] = result
-    return [place(o) if isinstance(o, str) else place(o.name) if isinstance(o, Ref) else o for o in plan.outputs]
+    return [
+        place(o) if isinstance(o, str) else place(o.name) if isinstance(o, Ref) else o for o in plan.outputs
+    ]
 
 
 def check(step: CheckCall, flag: torch.Tensor, index: torch.Tensor) -> None:

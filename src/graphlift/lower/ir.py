@@ -47,8 +47,9 @@ class Node:
     def __new__(cls, op: str, dtype: torch.dtype, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
         # 0.0 == -0.0, 1 == True and nan != nan would confuse constants: numbers go by type and text.
         key = (op, dtype, args, (type(attr), repr(attr)) if op == "const" else attr)
-        reference = _NODES.data.get(key)  # the dictionary below the WeakValueDictionary: much faster
-        found = reference and reference()
+        # The dictionary below the WeakValueDictionary: much faster.
+        reference = _NODES.data.get(key)  # type: ignore[attr-defined]
+        found: Node | None = reference and reference()
         if found is None:
             found = object.__new__(cls)
             _set_op(found, op)
@@ -75,8 +76,8 @@ class Node:
 
 
 _NODES: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
-_set_op, _set_dtype = Node.op.__set__, Node.dtype.__set__  # type: ignore[attr-defined]
-_set_args, _set_attr = Node.args.__set__, Node.attr.__set__  # type: ignore[attr-defined]
+_set_op, _set_dtype = Node.op.__set__, Node.dtype.__set__  # type: ignore[attr-defined,misc]
+_set_args, _set_attr = Node.args.__set__, Node.attr.__set__  # type: ignore[attr-defined,misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,8 @@ class Kernel:
 
     Axes are numbered outer first: axis k < len(outer) is an outer axis, the rest are inner axes.
     Softmax is outer=(rows,), inner=(cols,), three loops (max; sum of exp; store). A pointwise kernel has one loop
-    without reductions and no inner axes. ``epilogue`` stores happen once per outer point and see only outer axes and reduced values.
+    without reductions and no inner axes. ``epilogue`` stores happen once per outer point and see only outer axes and
+    reduced values.
     """
 
     outer: tuple[int, ...]
@@ -156,7 +158,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """Run ``kernel`` on the tensors named, in ``Kernel.buffers`` order (base pointers include ``TensorSpec.offset``)."""
+    """Run ``kernel`` on the tensors named, in ``Kernel.buffers`` order (base pointers include the spec's offset)."""
 
     kernel: Kernel
     buffers: tuple[str, ...]

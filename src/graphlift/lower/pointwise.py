@@ -15,10 +15,9 @@ import torch
 from graphlift.lower.expr import add, both, cast, compare, const, div, mul, op, rounded, sub, where
 from graphlift.lower.ir import Node
 from graphlift.lower.table import row
-from graphlift.lower.values import SUPPORTED, Builder, Meta, Value, opmath
+from graphlift.lower.values import OPMATH, Builder, Meta, Value, opmath
 
 Scalar = bool | int | float
-FLOATS = (torch.float32, torch.float64)
 TRANSCENDENTAL = 8  # cost of an exp or tanh, in additions
 
 
@@ -50,7 +49,7 @@ def _category(dtype: torch.dtype) -> int:
 def elementwise(
     b: Builder,
     out: Meta,
-    expression: Callable[..., Node | None],
+    expression: Callable[..., Node],
     args: tuple[Any, ...],
     *,
     compute: torch.dtype | None = None,
@@ -74,7 +73,7 @@ def elementwise(
             inputs.append(a)
             fixed.append(None)
         elif isinstance(a, (bool, int, float)):
-            fixed.append(const(a if narrow_scalars in (None, *FLOATS) else _narrowed(a, narrow_scalars), dtype))
+            fixed.append(const(a if narrow_scalars is None else _narrowed(a, narrow_scalars), dtype))
         else:
             fixed.append(a)
 
@@ -84,12 +83,11 @@ def elementwise(
             full[k] = node if k in bools else cast(node, dtype)
         return cast(expression(*full), result)
 
-    value = b.point_at(out.shape, of_nodes, inputs, result, cost)
-    return value
+    return b.point_at(out.shape, of_nodes, inputs, result, cost)
 
 
 def _narrowed(number: Scalar, dtype: torch.dtype) -> Scalar:
-    return rounded(number, dtype) if dtype.is_floating_point else number
+    return rounded(number, dtype) if dtype in OPMATH else number
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
@@ -230,10 +228,14 @@ row("fmin")(_binary("fmin", floats=True))
 # --- one argument ---------------------------------------------------------------------------------------------------
 
 
-def _unary(name: str, cost: int = 1, floats: bool = True) -> Callable[..., Value | None]:
+def _unary(name: str, cost: int = 1, on: str = "floats") -> Callable[..., Value | None]:
+    """``on``: "floats" only, "numbers", or "rounding" (integers are already round)."""
+
     def lower(b: Builder, out: Meta, x: Value) -> Value | None:
-        if floats and not out.dtype.is_floating_point:
+        if not out.dtype.is_floating_point and (on == "floats" or out.dtype == torch.bool):
             return None
+        if not out.dtype.is_floating_point and on == "rounding":
+            return b.copy(x)
         return elementwise(b, out, lambda p: op(name, p), (x,), cost=cost)
 
     return lower
@@ -245,12 +247,11 @@ for _name in ("exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan si
 for _name in ("sqrt", "rsqrt", "reciprocal"):
     row(_name)(_unary(_name, 4))
 for _name in ("floor", "ceil", "round", "trunc"):
-    row(_name)(lambda b, out, x, _lower=_unary(_name): b.copy(x) if not out.dtype.is_floating_point else _lower(b, out, x))
+    row(_name)(_unary(_name, on="rounding"))
 row("frac")(_unary("frac"))
 for _name in ("neg", "abs", "sign"):
-    row(_name, *(("sgn",) if _name == "sign" else ()))(
-        lambda b, out, x, _lower=_unary(_name, floats=False): None if out.dtype == torch.bool else _lower(b, out, x)
-    )
+    row(_name)(_unary(_name, on="numbers"))
+row("sgn")(_unary("sign", on="numbers"))
 
 
 @row("square")
@@ -300,7 +301,9 @@ def _bitwise(name: str) -> Callable[..., Value | None]:
 
 
 for _name in ("and", "or", "xor"):
-    row(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar", f"bitwise_{_name}.Scalar_Tensor")(_bitwise(_name))
+    row(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar", f"bitwise_{_name}.Scalar_Tensor")(
+        _bitwise(_name)
+    )
 row("bitwise_not")(_bitwise("not"))
 
 
@@ -360,7 +363,13 @@ def masked_fill(b: Builder, out: Meta, x: Value, mask: Value, number: Any) -> Va
     if mask.dtype != torch.bool:
         return None
     return elementwise(
-        b, out, lambda p, m, v: where(m, v, p), (x, mask, number), compute=out.dtype, bools=(1,), narrow_scalars=out.dtype
+        b,
+        out,
+        lambda p, m, v: where(m, v, p),
+        (x, mask, number),
+        compute=out.dtype,
+        bools=(1,),
+        narrow_scalars=out.dtype,
     )
 
 
@@ -386,7 +395,12 @@ def clamp_max(b: Builder, out: Meta, x: Value, high: Any) -> Value | None:
 
 @row("nan_to_num")
 def nan_to_num(
-    b: Builder, out: Meta, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    b: Builder,
+    out: Meta,
+    x: Value,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
 ) -> Value | None:
     if not out.dtype.is_floating_point:
         return b.copy(x)
@@ -429,7 +443,9 @@ def copy(b: Builder, out: Meta, x: Value, source: Value, non_blocking: bool = Fa
 @row("full", "new_full", "full_like", "fill.Scalar")
 def full(b: Builder, out: Meta, *args: Any, **kwargs: Any) -> Value | None:
     number = kwargs.get("fill_value", args[-1] if args else None)
-    return b.full(out.shape, number, out.dtype, out.device) if isinstance(number, (bool, int, float)) else None
+    return (
+        b.full(out.shape, number, out.dtype, out.device) if isinstance(number, (bool, int, float)) else None
+    )
 
 
 @row("fill.Tensor")

@@ -150,24 +150,32 @@ def _shaped(b: Builder, x: Value, out: Meta) -> Value:
 
 
 @row("var.correction")
-def var(b: Builder, out: Meta, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Value:
+def var(
+    b: Builder, out: Meta, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Value:
     return _shaped(b, _variance(b, x, dim, correction)[1], out)
 
 
 @row("std.correction")
-def std(b: Builder, out: Meta, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Value:
+def std(
+    b: Builder, out: Meta, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Value:
     spread = _variance(b, x, dim, correction)[1]
     return _shaped(b, b.point(lambda v: op("sqrt", v), spread, dtype=spread.dtype, cost=4), out)
 
 
 @row("var_mean.correction")
-def var_mean(b: Builder, out: Any, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+def var_mean(
+    b: Builder, out: Any, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
     average, spread = _variance(b, x, dim, correction)
     return _shaped(b, spread, out[0]), _shaped(b, average, out[1])
 
 
 @row("std_mean.correction")
-def std_mean(b: Builder, out: Any, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+def std_mean(
+    b: Builder, out: Any, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
     average, spread = _variance(b, x, dim, correction)
     root = b.point(lambda v: op("sqrt", v), spread, dtype=spread.dtype, cost=4)
     return _shaped(b, root, out[0]), _shaped(b, average, out[1])
@@ -251,14 +259,18 @@ def log_softmax(b: Builder, out: Meta, x: Value, dim: int, half_to_float: bool =
 
 
 @row("_softmax_backward_data")
-def softmax_backward(b: Builder, out: Meta, grad: Value, y: Value, dim: int, input_dtype: Any = None) -> Value | None:
+def softmax_backward(
+    b: Builder, out: Meta, grad: Value, y: Value, dim: int, input_dtype: Any = None
+) -> Value | None:
     if not y.shape:
         return None
     dims = all_dims(y, dim)
     grad, y = wide(b, grad), wide(b, y)
     product = b.point(mul, grad, y, dtype=y.dtype)
     total = b.reduce("sum", product, dims, True)
-    return b.point(lambda g, p, s: cast(mul(sub(g, s), p), out.dtype), grad, y, total, dtype=out.dtype, cost=2)
+    return b.point(
+        lambda g, p, s: cast(mul(sub(g, s), p), out.dtype), grad, y, total, dtype=out.dtype, cost=2
+    )
 
 
 @row("_log_softmax_backward_data")
@@ -281,7 +293,10 @@ def log_softmax_backward(
 
 def _inverse_root(b: Builder, spread: Value, eps: float) -> Value:
     return b.point(
-        lambda v: div(const(1, v.dtype), op("sqrt", add(v, const(eps, v.dtype)))), spread, dtype=spread.dtype, cost=8
+        lambda v: div(const(1, v.dtype), op("sqrt", add(v, const(eps, v.dtype)))),
+        spread,
+        dtype=spread.dtype,
+        cost=8,
     )
 
 
@@ -391,7 +406,9 @@ def group_norm_backward(
     results: list[Value | None] = [None, None, None]
     if mask[0]:
         scaled_grad = grads if channels is None else b.point(mul, grads, channels, dtype=parts.dtype)
-        results[0] = b.reshape(_normalised_backward(b, scaled_grad, normal, rstd, (2, 3), out[0].dtype), x.shape)
+        results[0] = b.reshape(
+            _normalised_backward(b, scaled_grad, normal, rstd, (2, 3), out[0].dtype), x.shape
+        )
     if mask[1]:
         total = b.reduce("sum", b.point(mul, grads, normal, dtype=parts.dtype), (0, 3), False)
         results[1] = _shaped(b, total, out[1])

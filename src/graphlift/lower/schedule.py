@@ -6,6 +6,7 @@ Always: an item reads another item of its group only at its own point (or at its
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -20,7 +21,9 @@ from graphlift.lower.values import BUFFER, POINT, REDUCE, VIEW, Bounds, Instance
 CHEAP_COST = 4  # a value this cheap with at most one full-size load is recomputed rather than stored
 LARGEST_COST = 160  # inlined operations beyond which a value becomes an item
 LARGEST_GROUP = 48  # items in one kernel
-SERIAL_REDUCTION = 1 << 15  # inner points from which a reduction with few outer points fuses nothing but reductions
+SERIAL_REDUCTION = (
+    1 << 15
+)  # inner points from which a reduction with few outer points fuses nothing but reductions
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +62,9 @@ class Group:
     sizes: tuple[int, ...]
     outer: int | None
     members: dict[int, Definition] = field(default_factory=dict)  # by value id
-    reads: dict[int, set[Affine]] = field(default_factory=dict)  # what is read from outside, where, by value id
+    reads: dict[int, set[Affine]] = field(
+        default_factory=dict
+    )  # what is read from outside, where, by value id
     position: int = 0  # of the last member in program order
 
     @property
@@ -146,7 +151,9 @@ def classify(live: Sequence[Entry]) -> None:
             continue
         cheap = cost <= CHEAP_COST and len(full) <= 1
         several = len({id(u) for u in value.users}) > 1
-        widest = max([u.base.numel if u.kind == REDUCE else u.numel for u in value.users if u is not None], default=0)
+        widest = max(
+            [u.base.numel if u.kind == REDUCE else u.numel for u in value.users if u is not None], default=0
+        )
         spread = widest > 2 * value.numel and cost > 1
         value.is_item = (several and not cheap) or spread or cost > LARGEST_COST
 
@@ -184,7 +191,16 @@ def make_item(value: Value) -> Item:
             count += k < count
             sizes[k : k + 1] = [sizes[k] // size, size]
     label = ix.linear(_label_index(value, dims, axes), value.stride) if value.shape else ZERO
-    return Item(value, tuple(sizes), count, expression, label, instance.reads, tuple(instance.origins), frozenset(instance.checks))
+    return Item(
+        value,
+        tuple(sizes),
+        count,
+        expression,
+        label,
+        instance.reads,
+        tuple(instance.origins),
+        frozenset(instance.checks),
+    )
 
 
 def _label_index(value: Value, dims: Sequence[int], axes: Sequence[Affine]) -> list[Affine]:
@@ -250,7 +266,9 @@ def candidates(item: Item, group: Group) -> list[Alignment]:
     whole = common_refinement(group.sizes, item.sizes)
     if whole is not None:
         sizes, old, new = whole
-        points = item_outer if item_outer is not None else group.outer_points if group.outer is not None else None
+        points = (
+            item_outer if item_outer is not None else group.outer_points if group.outer is not None else None
+        )
         if points is None:
             result.append(Alignment(sizes, None, old, new))
         else:
@@ -278,7 +296,11 @@ def solved(item: Item, group: Group, read: Affine, label: Affine) -> Alignment |
     """The alignment that makes ``read`` (over the item's axes) equal ``label`` (over the group's), axis by axis."""
     ours = sorted(read[1], key=lambda t: -t[1])
     theirs = sorted(label[1], key=lambda t: -t[1])
-    if read[0] != label[0] or [c for _, c in ours] != [c for _, c in theirs] or not (ix.is_plain(read) and ix.is_plain(label)):
+    if (
+        read[0] != label[0]
+        or [c for _, c in ours] != [c for _, c in theirs]
+        or not (ix.is_plain(read) and ix.is_plain(label))
+    ):
         return None
     pairs: dict[int, int] = {}
     for (a, _), (g, _) in zip(ours, theirs, strict=True):
@@ -476,9 +498,11 @@ class Scheduler:
         for value, read, _ in item.reads:
             member = group.members.get(value.id)
             if member is not None:
-                alignment = solved(item, group, read, member.label)
-                if alignment and agrees(item, group, alignment) and fits(item, group, alignment) and _streams(item, alignment):
-                    return alignment
+                found = solved(item, group, read, member.label)
+                if found is None or not agrees(item, group, found):
+                    continue
+                if fits(item, group, found) and _streams(item, found):
+                    return found
         return None
 
 
@@ -501,8 +525,6 @@ def schedule(graph: Graph) -> list[Unit]:
 
 def _ordered(scheduler: Scheduler, units: list[Unit], live: Sequence[Entry]) -> list[Unit]:
     """Dependencies first; among the ready, program order of the last member."""
-    import heapq
-
     positions = {id(e): k for k, e in enumerate(live)}
     parents = [0] * len(units)
     for children in scheduler.children:

@@ -7,7 +7,7 @@ Always: every target exists in this torch or is skipped by name, and none has tw
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,10 +23,13 @@ def overload(name: str) -> Any:
     return found and getattr(found, variant or "default", None)
 
 
-def row(*names: str) -> Callable[[Row], Row]:
+F = TypeVar("F", bound=Row)
+
+
+def row(*names: str) -> Callable[[F], F]:
     """Register a row for the named overloads."""
 
-    def register(function: Row) -> Row:
+    def register(function: F) -> F:
         for name in names:
             target = overload(name)
             if target is None:

@@ -68,7 +68,9 @@ class Value:
         "kind", "limits", "loads", "map", "name", "needed", "numel", "origin", "shape", "stride", "unit", "users",
     )  # fmt: skip
 
-    def __init__(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, number: int) -> None:
+    def __init__(
+        self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, number: int
+    ) -> None:
         self.kind = kind
         self.shape = shape
         self.dtype = dtype
@@ -87,7 +89,9 @@ class Value:
         self.loads = 0  # point: full-size loads per element once inlined
         self.is_item = False  # computed where it is defined, not inlined into its users
         self.needed = False  # must exist in memory
-        self.users: list[Value | None] = []  # values reading it, views looked through; None: an extern call or output
+        self.users: list[
+            Value | None
+        ] = []  # values reading it, views looked through; None: an extern call or output
         self.unit = -1  # the scheduled unit that produces it
         self.origin: Any = None  # the fx node it came from
         self.name = ""
@@ -144,7 +148,9 @@ class Builder:
         value.name = name
         return value
 
-    def view(self, base: Value, shape: Sequence[int], index_map: Callable[[Index, Sequence[int]], Index]) -> Value:
+    def view(
+        self, base: Value, shape: Sequence[int], index_map: Callable[[Index, Sequence[int]], Index]
+    ) -> Value:
         """``base`` looked at through an index map."""
         value = self._new(VIEW, tuple(shape), base.dtype, base.device)
         value.base = base
@@ -192,7 +198,9 @@ class Builder:
         value.dense = tuple([d for d, size in enumerate(shape) if size != 1])
         return value
 
-    def point(self, expression: Callable[..., Node], *inputs: Value, dtype: torch.dtype, cost: int = 1) -> Value:
+    def point(
+        self, expression: Callable[..., Node], *inputs: Value, dtype: torch.dtype, cost: int = 1
+    ) -> Value:
         """``expression`` of the broadcast inputs' elements."""
         shape = inputs[0].shape
         for x in inputs[1:]:
@@ -202,7 +210,12 @@ class Builder:
         return self.point_at(shape, expression, inputs, dtype, cost)
 
     def point_at(
-        self, shape: tuple[int, ...], expression: Callable[..., Node], inputs: Sequence[Value], dtype: torch.dtype, cost: int
+        self,
+        shape: tuple[int, ...],
+        expression: Callable[..., Node],
+        inputs: Sequence[Value],
+        dtype: torch.dtype,
+        cost: int,
     ) -> Value:
         """As `point`, with the result shape given."""
         picks = [broadcast_dims(x.shape, shape) for x in inputs]
@@ -240,7 +253,9 @@ class Builder:
         node = const(number, dtype)
         return self.compute(tuple(shape), dtype, device, lambda _, __: node, (), 0)
 
-    def reduce(self, op: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype | None = None) -> Value:
+    def reduce(
+        self, op: str, x: Value, dims: Sequence[int], keepdim: bool, dtype: torch.dtype | None = None
+    ) -> Value:
         """``x`` folded over ``dims``; bf16/fp16 are folded and returned as float32."""
         wide = OPMATH.get(x.dtype)
         if wide is not None:

@@ -54,7 +54,13 @@ def _start(start: int | None, size: int) -> int:
 
 @row("slice.Tensor", "slice_copy.Tensor")
 def slice_(
-    b: Builder, out: Meta, x: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    b: Builder,
+    out: Meta,
+    x: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Value:
     dim %= len(x.shape)
     first = _start(start, x.shape[dim])
@@ -94,7 +100,9 @@ def split(b: Builder, out: Sequence[Meta], x: Value, size: int, dim: int = 0) ->
 
 
 @row("split_with_sizes", "unsafe_split_with_sizes", "split.sizes", "split_with_sizes_copy")
-def split_with_sizes(b: Builder, out: Sequence[Meta], x: Value, sizes: Sequence[int], dim: int = 0) -> tuple[Value, ...]:
+def split_with_sizes(
+    b: Builder, out: Sequence[Meta], x: Value, sizes: Sequence[int], dim: int = 0
+) -> tuple[Value, ...]:
     return pieces(b, x, sizes, dim)
 
 
@@ -167,4 +175,3 @@ def movedim(b: Builder, out: Meta, x: Value, source: int, destination: int) -> V
     source, destination = source % len(order), destination % len(order)
     order.insert(destination, order.pop(source))
     return b.permute(x, order)
-
