@@ -20,6 +20,8 @@ from ..fake.spec import make_spec, spec_of
 from ..fake.tensor import new_fake, set_metadata
 from . import mutating
 from .ir import FORWARD, Op, Trace, Value
+from .overlap import overlaps_itself, require_whole_overlap
+from .passes import is_dense
 from .views import ViewStep, replay, same_layout, scatter, shifted, single_views
 
 Decompositions = dict[Any, Callable[..., Any]]
@@ -30,7 +32,7 @@ _BELOW_AUTOGRAD |= torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 class Home(FakeStorage):
     """A storage while recording: its current value, counted in versions, and the tensor that owns it."""
 
-    __slots__ = ("base", "version", "root", "first")
+    __slots__ = ("base", "version", "root", "first", "reached")
 
     def __init__(self, nbytes: int, base: Value) -> None:
         super().__init__(nbytes)
@@ -38,6 +40,12 @@ class Home(FakeStorage):
         self.first = base
         self.version = 0
         self.root: FakeTensor | None = None
+        self.reached = False  # whether a view reads memory between or beyond the first value's elements
+
+    def check(self) -> None:
+        """Raises: Unsupported where a new base value would lack memory that a view reads."""
+        if self.reached and self.version:
+            raise Unsupported("as_strided", "a view reaches memory outside a tensor that is written")
 
 
 class Recorder(FakeMode):
@@ -107,14 +115,16 @@ class Recorder(FakeMode):
         """Make `value` the fake's value, and with it its storage's."""
         home = fake.home
         home.constant = None
-        if overlaps(fake.spec) or any(overlaps(step.spec) for step in fake.path):
+        if overlaps_itself(fake.spec) or any(overlaps_itself(step.spec) for step in fake.path):
             raise Unsupported("write", "the written tensor overlaps itself in memory")
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
             home.version += 1
+            home.check()
             return
         home.base = fake.value = self.conform(value, fake.spec)
         home.version += 1
+        home.check()
         fake.seen = home.version
 
     def lower(self, args: Any) -> tuple:
@@ -259,16 +269,6 @@ class Recorder(FakeMode):
         self._homes.clear()
 
 
-def overlaps(spec: Spec) -> bool:
-    """Whether two elements may be the same place in memory."""
-    reach = 0
-    for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.stride, strict=True) if n > 1):
-        if stride <= reach:
-            return True
-        reach += stride * (size - 1)
-    return False
-
-
 def _is_contiguous(spec: Spec) -> bool:
     expected = 1
     for n, s in zip(reversed(spec.shape), reversed(spec.stride), strict=True):
@@ -314,6 +314,11 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
     if type(recipe) is Spec:
         rest = args[1:]
         if info.func is aten.as_strided.default:
+            first = source.home.first.spec
+            inside = first.offset <= recipe.offset and recipe.span() <= first.span()
+            if not (inside and is_dense(first.shape, first.stride)):
+                source.home.reached = True
+                source.home.check()
             rest, kwargs = (recipe.shape, recipe.stride, recipe.offset), {}
         step = ViewStep(info.func, rest, kwargs, source.spec, recipe, grad_mode, data=rec.reading_data)
         return rec.alias(source, step, replay(rec, step, rec.read(source)))
@@ -327,6 +332,7 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
 
 def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     rules._inplace(rec, info, key, args, kwargs)  # eager's errors
+    _require_order(info, args)
     form = mutating.functional_form(info.func)
     if form is None or (info.random and not _is_contiguous(args[0].spec)):
         # Random operators fill in memory order, so they must see the very strides that eager's tensor has.
@@ -336,6 +342,13 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
         result = result[0]
     rec.write(args[0], rec.read(result))
     return args[0]
+
+
+def _require_order(info: OpInfo, args: tuple) -> None:
+    target = args[0]
+    aliases = [f.spec for f in rules.fakes_in(args[1:], []) if f.home is target.home]
+    if aliases:
+        require_whole_overlap(info.name, target.spec, aliases)
 
 
 def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
@@ -455,6 +468,7 @@ def _writes_generic(
     for h, value in zip(order, values[len(fresh) :], strict=True):
         homes[h].base = value
         homes[h].version += 1
+        homes[h].check()
     for target in targets:
         if isinstance(target, (list, tuple)) and not torch.is_inference_mode_enabled():
             torch.autograd.graph.increment_version(target)
@@ -549,7 +563,11 @@ def _copy_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
     """A copy is its source's value, cast and broadcast: no operator at all where nothing changes."""
     args = rec.convert(args)
     target, source = args[0], args[1]
-    rules._inplace(rec, op_info(func), metadata_key(func, args, kwargs), args, kwargs)
+    if source.home is target.home and source.spec is target.spec:
+        return target  # a copy onto itself, which eager skips
+    info = op_info(func)
+    rules._inplace(rec, info, metadata_key(func, args, kwargs), args, kwargs)
+    _require_order(info, args)
     rec.write(target, rec.read(source))
     return target
 
