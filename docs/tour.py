@@ -80,16 +80,16 @@ def main() -> None:
         "5. The joint graph",
         "Forward and backward in one functional ATen graph: no views to write through, no mutation.",
     )
-    print(record.forms["joint"].code.strip())
+    print(record.compiled.forms["joint"].code.strip())
 
     section(
         "6. The forward graph",
         "The part that runs at once; it also returns what the backward needs (min-cut).",
     )
-    print(record.forms["forward"].code.strip())
+    print(record.compiled.forms["forward"].code.strip())
 
     section("7. The backward graph", "The rest, run by autograd.")
-    print(record.forms["backward"].code.strip())
+    print(record.compiled.forms["backward"].code.strip())
 
     for number, (name, plan) in enumerate(record.plans.items(), 8):
         section(
