@@ -23,12 +23,13 @@ class Break(Exception):
 
 
 class RunEagerly(Exception):
-    """The whole frame cannot be captured, not even up to a break; it runs in plain CPython."""
+    """The frame cannot be captured up to here: up to the instruction ``earlier`` if that is given, else not at all."""
 
-    def __init__(self, code: str, detail: str = "") -> None:
+    def __init__(self, code: str, detail: str = "", earlier: int | None = None) -> None:
         super().__init__(code, detail)
         self.code = code
         self.detail = detail
+        self.earlier = earlier
 
 
 class Raised(Exception):
@@ -40,4 +41,8 @@ class Raised(Exception):
 
 
 class Exhausted(Exception):
-    """An iterator tracker has no next item."""
+    """An iterator tracker has no next item; ``value`` is what a generator returned (None: nothing)."""
+
+    def __init__(self, value: Tracker | None = None) -> None:
+        super().__init__()
+        self.value = value

@@ -18,7 +18,7 @@ import torch
 
 from ..fake import DataDependent, FakeMode, FakeTensor, Unsupported
 from ..guards import (
-    Arg,
+    ABSENT,
     Attr,
     CellContents,
     ClosureCell,
@@ -42,7 +42,6 @@ from ..guards import (
     TypeAttr,
     TypeIs,
 )
-from ..guards import ABSENT
 from .breaks import Break, Raised
 from .graph import GraphBuilder
 from .trackers import (
@@ -89,6 +88,14 @@ IDENTITY_CONSTANTS: tuple[type, ...] = (
 TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
+#: What exceptions of the interpreter carry beside their arguments.
+EXCEPTION_VALUES: dict[type, tuple[str, ...]] = {
+    StopIteration: ("value",),
+    OSError: ("errno", "strerror", "filename"),
+    FileNotFoundError: ("errno", "strerror", "filename"),
+}
+
+
 class NotConst(Exception):
     """A tracker has no value known at capture time."""
 
@@ -111,6 +118,8 @@ class Capture:
         self.restore_calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
+        self.raise_points: dict[int, tuple[int, Tracker]] = {}
+        self._identity_keys: dict[int, TrackerKey] = {}
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
 
@@ -316,12 +325,39 @@ class Capture:
 
     def exception_var(self, error: BaseException) -> ObjectVar:
         result = ObjectVar(type(error))
-        result.slots["args"] = TupleVar([ConstVar(arg) if type(arg) in PLAIN_CONSTANTS else self.from_python(str(arg)) for arg in error.args])
-        result.obj = None
+        result.slots["args"] = TupleVar([self.from_python(arg) for arg in error.args])
+        for name in EXCEPTION_VALUES.get(type(error), ()):
+            result.slots[name] = self.from_python(getattr(error, name))
         return result
 
     def raise_(self, cls: type[BaseException], *args: Any) -> Raised:
         return Raised(self.exception_var(cls(*args)))
+
+    def handled(self) -> Tracker | None:
+        """The exception being handled (``sys.exception()``), of this frame or of the nearest caller that handles one."""
+        for frame in reversed(self.frames):
+            if frame.handled:
+                return frame.handled[-1]  # type: ignore[no-any-return]
+        return None
+
+    def note_raised(self, error: Tracker, frame: Any) -> None:
+        """``error`` is on its way through ``frame``: its context, and where in the root frame it first appeared."""
+        handled = self.handled()
+        if handled is not None and handled is not error and type(error) is ObjectVar:
+            error.slots.setdefault("__context__", handled)
+        if frame.is_root:
+            origin = frame.handled[0] if frame.handled else error
+            point = self.raise_points.get(id(origin))
+            self.raise_points.setdefault(id(error), (point[0] if point else frame.pc, error))
+
+    def break_point(self, frame: Any, error: Tracker | None = None) -> int:
+        """The root's instruction to run natively: the present one, or, inside a handler, the one that raised.
+
+        What is being handled is state of the interpreter that no resume function can restore.
+        """
+        origin = frame.handled[0] if frame.handled else error
+        point = self.raise_points.get(id(origin))
+        return point[0] if point else frame.pc  # type: ignore[no-any-return]
 
     # --- constants leaving it --------------------------------------------------------------------------------------
 
@@ -358,8 +394,10 @@ class Capture:
         if var.complete or key in var.absent:
             return None
         assert var.real is not None and var.source is not None
+        if type(key) is TrackerKey:
+            return self.dict_get(self.complete(var, key), key)
         if key in var.real:
-            found = self.wrap(var.real[key], DictItem(var.source, key))
+            found = self.wrap(dict.__getitem__(var.real, key), DictItem(var.source, key))
             var.known[key] = found
             return found
         self.guard(HasKey(var.source, key, False))
@@ -372,26 +410,27 @@ class Capture:
         if var.complete or key in var.absent:
             return False
         assert var.real is not None and var.source is not None
+        if type(key) is TrackerKey:
+            return self.dict_has(self.complete(var, key), key)
         present = key in var.real
         self.guard(HasKey(var.source, key, present))
         if not present:
             var.absent.add(key)
         return present
 
-    def complete(self, var: DictVar) -> None:
-        """Know every key of a dict in order (guards the whole key list)."""
+    def complete(self, var: DictVar, wanted: Any = None) -> DictVar:
+        """Know every key of a dict in order (guards the whole key list); ``wanted`` is what will be looked up."""
         if var.complete:
-            return
+            return var
         assert var.real is not None and var.source is not None
-        self.guard(DictKeys(var.source, tuple(var.real)))
+        items = list((OrderedDict if isinstance(var.real, OrderedDict) else dict).items(var.real))
+        self.guard(DictKeys(var.source, tuple(key for key, _ in items)))
+        if type(wanted) is TrackerKey and type(wanted.tracker) is IdVar and any(type(key) is int for key in var.real):
+            raise Break("unsupported-object", "id() of an object looked up in a dictionary made outside")
         known: dict[Any, Tracker] = {}
-        for index, (key, value) in enumerate(var.real.items()):
-            if isinstance(key, (str, int, float, bool, type(None), bytes, complex)) or is_constant_key(key):
-                shadow_key, source = key, DictItem(var.source, key)
-            else:
-                shadow_key = TrackerKey(self.wrap(key, DictKey(var.source, index)))
-                source = DictItem(var.source, key)
-            known[shadow_key] = var.known.get(shadow_key) or LazyVar(value, source)
+        for index, (key, value) in enumerate(items):
+            shadow_key = key if is_constant_key(key) else self.key_of(self.wrap(key, DictKey(var.source, index)))
+            known[shadow_key] = var.known.get(shadow_key) or LazyVar(value, DictItem(var.source, key))
         for op, key, value in var.log:
             if op == "set":
                 known[key] = value  # type: ignore[assignment]
@@ -399,6 +438,7 @@ class Capture:
                 known.pop(key, None)
         var.known = known
         var.complete = True
+        return var
 
     def dict_set(self, var: DictVar, key: Any, value: Tracker) -> None:
         if var.real is not None:
@@ -449,22 +489,16 @@ class Capture:
         if type(tracker) is ObjectVar:
             if self.type_attr(tracker.cls, "__hash__") is not object.__hash__ and not issubclass(tracker.cls, torch.nn.Module):
                 raise Break("unsupported-object", f"a dictionary key of type {tracker.cls.__name__}, which defines __hash__")
-        if type(tracker) is IdVar:
-            return ("id", self.identity_key(tracker.target))
         return self.identity_key(tracker)
 
     def identity_key(self, tracker: Tracker) -> TrackerKey:
-        """The key under which this very object is found in a tracked dictionary."""
-        for other in self._identity_keys:
-            if other.tracker is tracker:
-                return other
-        key = TrackerKey(tracker)
-        self._identity_keys.append(key)
+        """The key under which this very object (or its ``id()``) is found in a tracked dictionary."""
+        is_id = type(tracker) is IdVar
+        index = ~id(tracker.target) if is_id else id(tracker)  # type: ignore[attr-defined]
+        key = self._identity_keys.get(index)
+        if key is None:
+            key = self._identity_keys[index] = TrackerKey(tracker)
         return key
-
-    @functools.cached_property
-    def _identity_keys(self) -> list[TrackerKey]:
-        return []
 
     # --- tensor operations -----------------------------------------------------------------------------------------
 

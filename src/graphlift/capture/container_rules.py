@@ -10,8 +10,10 @@ import collections
 import operator
 from typing import Any
 
+from .attributes import find_attr, python_type
 from .breaks import Break, Raised
 from .capture import Capture, NotConst, describe
+from .frame import key_tracker
 from .protocol import (
     change_list,
     change_set,
@@ -19,7 +21,6 @@ from .protocol import (
     inplace,
     items_equal,
     iterate,
-    key_tracker,
     set_item,
     set_keys,
 )
@@ -75,7 +76,8 @@ def _extend(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(list.__iadd__)
 def _iadd(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return inplace(cap, "+", own(cap, args[0], ListVar), args[1])
+    inplace(cap, "+", own(cap, args[0], ListVar), args[1])
+    return cap.realize(args[0])
 
 
 @rule(list.insert)
@@ -154,6 +156,8 @@ def _list_index(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     for index in range(len(items))[start:stop]:
         if items_equal(cap, items[index], cap.realize(args[1])):
             return ConstVar(index)
+    if python_type(cap.realize(args[0])) is not list:
+        raise cap.raise_(ValueError, "tuple.index(x): x not in tuple")
     raise cap.raise_(ValueError, f"{cap.value_of(args[1])!r} is not in list")
 
 
@@ -173,7 +177,6 @@ def _list_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 def _update(cap: Capture, target: DictVar, args: Args, kwargs: Kwargs) -> None:
     from .opcodes import mapping_items
-    from .attributes import find_attr
 
     if args:
         source = cap.realize(args[0])

@@ -7,15 +7,29 @@ Always: the shadow stack has exactly the slots that the interpreter's stack woul
 from __future__ import annotations
 
 import inspect
+import sys
 from types import CodeType
 from typing import Any
 
 from ..bytecode import CodeInfo, decode
 from .breaks import Break, Exhausted, Raised
-from .capture import Capture, describe
-from .trackers import NONE, NULL, CellVar, ConstVar, DictVar, FunctionVar, LazyVar, Tracker, TupleVar
+from .capture import Capture, NotConst, describe
+from .trackers import (
+    NONE,
+    CellVar,
+    ConstVar,
+    DictVar,
+    FunctionVar,
+    LazyVar,
+    SetVar,
+    Tracker,
+    TrackerKey,
+    TupleVar,
+)
 
 RETURN, YIELD, STOP = "return", "yield", "stop"
+#: Whether SEND pops the exhausted iterator (3.11) or leaves that to END_SEND.
+SEND_POPS = sys.version_info < (3, 12)
 INLINE_DEPTH_LIMIT = 200
 _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -23,7 +37,7 @@ _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYN
 class Frame:
     """One Python frame being executed symbolically."""
 
-    __slots__ = ("cells", "code", "func", "globals_var", "handled", "info", "is_root", "locals", "pc", "stack")
+    __slots__ = ("cells", "code", "delegate", "func", "globals_var", "handled", "info", "is_root", "locals", "pc", "stack")
 
     def __init__(self, code: CodeType, globals_var: DictVar, func: Tracker | None) -> None:
         self.code = code
@@ -34,6 +48,7 @@ class Frame:
         self.cells: dict[str, CellVar] = {}
         self.stack: list[Tracker] = []
         self.handled: list[Tracker] = []
+        self.delegate: tuple[Tracker, int] | None = None  # the iterator and the SEND of the `yield from` it is in
         self.pc = 0
         self.is_root = False
 
@@ -78,8 +93,10 @@ class Frame:
                 try:
                     signal = handler(cap, self, instr.arg)
                 except Raised as raised:
-                    self.unwind(raised, instr)
+                    self.unwind(cap, raised, instr)
                     continue
+                except NotConst:
+                    raise Break("unsupported-call", f"{instr.op} of a value that is not a constant") from None
                 if signal is None:
                     self.pc = pc + 1
                 elif signal is RETURN:
@@ -96,8 +113,9 @@ class Frame:
         finally:
             cap.frames.pop()
 
-    def unwind(self, raised: Raised, instr: Any) -> None:
+    def unwind(self, cap: Capture, raised: Raised, instr: Any) -> None:
         """Enter the handler that covers ``instr``, or let the exception leave the frame."""
+        cap.note_raised(raised.value, self)
         handler = instr.handler
         if handler is None:
             raise raised
@@ -126,21 +144,22 @@ def bind(
     if code.co_flags & inspect.CO_VARARGS:
         bound[names[next_name]] = TupleVar(args[positional:])
         next_name += 1
-    elif len(args) > positional:
-        raise cap.raise_(TypeError, f"{name}() takes {positional} positional arguments but {len(args)} were given")
-    accepted = set(names[code.co_posonlyargcount : positional]) | set(keyword_only)
-    extra: dict[Any, Tracker] = {}
-    for key, value in kwargs.items():
-        if key not in accepted:
-            extra[key] = value
-        elif key in bound:
-            raise cap.raise_(TypeError, f"{name}() got multiple values for argument '{key}'")
-        else:
-            bound[key] = value
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        bound[names[next_name]] = DictVar(extra)
-    elif extra:
-        raise cap.raise_(TypeError, f"{name}() got an unexpected keyword argument '{next(iter(extra))}'")
+    if kwargs or code.co_flags & inspect.CO_VARKEYWORDS:
+        accepted = {*names[code.co_posonlyargcount : positional], *keyword_only}
+        extra: dict[Any, Tracker] = {}
+        for key, value in kwargs.items():
+            if key not in accepted:
+                extra[key] = value
+            elif key in bound:
+                raise cap.raise_(TypeError, f"{name}() got multiple values for argument '{key}'")
+            else:
+                bound[key] = value
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            bound[names[next_name]] = DictVar(extra)
+        elif extra:
+            raise cap.raise_(TypeError, _unexpected_keywords(name, code, extra))
+    if len(args) > positional and not code.co_flags & inspect.CO_VARARGS:
+        raise cap.raise_(TypeError, _too_many_positional(name, code, len(args), len(defaults), bound))
     first_default = positional - len(defaults)
     missing = []
     for index, parameter in enumerate(names[:positional]):
@@ -149,6 +168,8 @@ def bind(
                 bound[parameter] = defaults[index - first_default]
             else:
                 missing.append(parameter)
+    if missing:
+        raise cap.raise_(TypeError, _missing_arguments(name, "positional", missing))
     for parameter in keyword_only:
         if parameter not in bound:
             if parameter in kwdefaults:
@@ -156,10 +177,38 @@ def bind(
             else:
                 missing.append(parameter)
     if missing:
-        plural = "s" if len(missing) > 1 else ""
-        listed = " and ".join(repr(m) for m in missing)
-        raise cap.raise_(TypeError, f"{name}() missing {len(missing)} required positional argument{plural}: {listed}")
+        raise cap.raise_(TypeError, _missing_arguments(name, "keyword-only", missing))
     return bound
+
+
+def _unexpected_keywords(name: str, code: CodeType, extra: dict[Any, Tracker]) -> str:
+    """The message for keywords that no parameter takes."""
+    positional_only = [p for p in code.co_varnames[: code.co_posonlyargcount] if p in extra]
+    if positional_only:
+        listed = ", ".join(positional_only)
+        return f"{name}() got some positional-only arguments passed as keyword arguments: '{listed}'"
+    return f"{name}() got an unexpected keyword argument '{next(iter(extra))}'"
+
+
+def _too_many_positional(name: str, code: CodeType, given: int, defaults: int, bound: dict[str, Tracker]) -> str:
+    positional = code.co_argcount
+    plural = "s" if defaults or positional != 1 else ""
+    takes = f"from {positional - defaults} to {positional}" if defaults else str(positional)
+    keyword_only = code.co_varnames[positional : positional + code.co_kwonlyargcount]
+    named = sum(parameter in bound for parameter in keyword_only)
+    more = ""
+    if named:
+        more = f" positional argument{'s' if given != 1 else ''} (and {named} keyword-only argument{'s' if named != 1 else ''})"
+    return f"{name}() takes {takes} positional argument{plural} but {given}{more} {'was' if given == 1 and not named else 'were'} given"
+
+
+def _missing_arguments(name: str, kind: str, missing: list[str]) -> str:
+    quoted = [repr(parameter) for parameter in missing]
+    if len(quoted) > 2:
+        listed = f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
+    else:
+        listed = " and ".join(quoted)
+    return f"{name}() missing {len(missing)} required {kind} argument{'s' if len(missing) > 1 else ''}: {listed}"
 
 
 def call_code(
@@ -175,7 +224,7 @@ def call_code(
     if code.co_flags & _GENERATOR_FLAGS:
         if not code.co_flags & inspect.CO_GENERATOR:
             raise Break("generator", f"{code.co_qualname} is a coroutine or an asynchronous generator")
-        return GeneratorVar(frame)
+        return GeneratorVar(frame, cap.frames[0].pc)
     _, result = frame.run(cap)
     assert result is not None
     return result
@@ -191,89 +240,194 @@ class IteratorVar(Tracker):
 
 
 class GeneratorVar(IteratorVar):
-    """A generator object: a frame that is resumed at each `next`."""
+    """A generator object: a frame that is resumed at each `next`; ``born``: the root's instruction that made it."""
 
-    __slots__ = ("done", "frame", "result", "started")
+    __slots__ = ("born", "done", "frame", "running", "started")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, born: int) -> None:
         self.source = None
         self.frame = frame
+        self.born = born
         self.started = False
+        self.running = False
         self.done = False
-        self.result: Tracker = NONE
 
     def next(self, cap: Capture) -> Tracker:
         return self.resume(cap, NONE)
 
     def resume(self, cap: Capture, sent: Tracker) -> Tracker:
+        """Go on with ``sent`` as the value of the suspended yield; raises Exhausted when the generator returns."""
+        if self.running:
+            raise cap.raise_(ValueError, "generator already executing")
         if self.done:
             raise Exhausted
         if self.started:
             self.frame.push(sent)
+        elif not (type(sent) is ConstVar and sent.value is None):
+            raise cap.raise_(TypeError, "can't send non-None value to a just-started generator")
         self.started = True
-        try:
-            signal, value = self.frame.run(cap)
-        except Raised:
-            self.done = True
-            raise
-        assert value is not None
-        if signal is YIELD:
-            return value
-        self.done = True
-        self.result = value
-        raise Exhausted
+        return self._go_on(cap)
 
     def throw(self, cap: Capture, error: Tracker) -> Tracker:
-        """Raise ``error`` inside the generator at its suspended yield."""
+        """Raise ``error`` inside the generator at its suspended yield (or in the generator it delegates to)."""
+        if self.running:
+            raise cap.raise_(ValueError, "generator already executing")
         if self.done or not self.started:
             self.done = True
             raise Raised(error)
         frame = self.frame
-        cap.frames.append(frame)
+        if frame.delegate is not None:
+            receiver, send_pc = frame.delegate
+            if type(receiver) is not GeneratorVar:
+                raise Break("generator", f"exception thrown into a generator that delegates to {describe(receiver)}")
+            try:
+                if issubclass(error.cls, GeneratorExit):  # type: ignore[attr-defined]
+                    receiver.close(cap, error)
+                else:
+                    return receiver.throw(cap, error)
+            except Exhausted as end:
+                frame.push(NONE)  # the value that SEND would have sent
+                frame.pc = finish_send(frame, send_pc, end)
+                return self._go_on(cap)
+            except Raised as raised:
+                error = raised.value
+            frame.delegate = None
         frame.pc -= 1
-        instr = frame.info.instrs[frame.pc]
         try:
-            frame.unwind(Raised(error), instr)
-        except Raised:
+            frame.unwind(cap, Raised(error), frame.info.instrs[frame.pc])
+        except Raised as raised:
             self.done = True
-            raise
-        finally:
-            cap.frames.pop()
-        return self._continue(cap)
+            raise self._converted(cap, raised) from None
+        return self._go_on(cap)
 
-    def _continue(self, cap: Capture) -> Tracker:
+
+    def close(self, cap: Capture, error: Tracker) -> None:
+        """``generator.close()``; ``error`` is the GeneratorExit to throw."""
+        if self.done or not self.started:
+            self.done = True
+            return
+        try:
+            self.throw(cap, error)
+        except Exhausted:
+            return
+        except Raised as raised:
+            if issubclass(raised.value.cls, (GeneratorExit, StopIteration)):  # type: ignore[attr-defined]
+                return
+            raise
+        raise cap.raise_(RuntimeError, "generator ignored GeneratorExit")
+
+    def _go_on(self, cap: Capture) -> Tracker:
+        self.running = True
         try:
             signal, value = self.frame.run(cap)
-        except Raised:
+        except Raised as raised:
             self.done = True
-            raise
+            raise self._converted(cap, raised) from None
+        finally:
+            self.running = False
         assert value is not None
         if signal is YIELD:
             return value
         self.done = True
-        self.result = value
-        raise Exhausted
+        raise Exhausted(value)
+
+    def _converted(self, cap: Capture, raised: Raised) -> Raised:
+        """PEP 479: a StopIteration that leaves a generator becomes a RuntimeError."""
+        error: Any = raised.value
+        if not issubclass(error.cls, StopIteration):
+            return raised
+        converted = cap.raise_(RuntimeError, "generator raised StopIteration")
+        converted.value.slots.update(__cause__=error, __context__=error)  # type: ignore[attr-defined]
+        return converted
+
+
+def finish_send(frame: Frame, send_pc: int, end: Exhausted) -> int:
+    """The end of the ``yield from`` whose SEND is at ``send_pc``; its receiver and the value sent are on the stack."""
+    frame.pop()
+    if SEND_POPS:
+        frame.pop()
+    frame.push(NONE if end.value is None else end.value)
+    frame.delegate = None
+    return frame.info.instrs[send_pc].arg  # type: ignore[no-any-return]
 
 
 class SeqIter(IteratorVar):
-    """Iterator over a tuple or (live) over a list."""
+    """Iterator over a tuple or (live) over a list; once at the end it stays there, whatever is appended."""
 
-    __slots__ = ("items", "owner", "position", "step")
+    __slots__ = ("done", "items", "owner", "position")
 
     def __init__(self, items: list[Tracker], owner: Tracker, position: int = 0) -> None:
         self.source = None
         self.items = items
         self.owner = owner
         self.position = position
+        self.done = False
 
     def next(self, cap: Capture) -> Tracker:
-        if self.position >= len(self.items):
+        if self.done or self.position >= len(self.items):
+            self.done = True
             raise Exhausted
         item = self.items[self.position]
         if type(item) is LazyVar:
             item = self.items[self.position] = cap.realize(item)
         self.position += 1
         return item
+
+
+class SetIter(SeqIter):
+    """Iterator over a set; it notices when the set changes its size."""
+
+    __slots__ = ("watched",)
+
+    def __init__(self, items: list[Tracker], watched: SetVar) -> None:
+        super().__init__(items, TupleVar(items))
+        self.watched = watched
+
+    def next(self, cap: Capture) -> Tracker:
+        if not self.done and len(self.watched.known) != len(self.items):
+            self.position = len(self.items)
+            raise cap.raise_(RuntimeError, "Set changed size during iteration")
+        return super().next(cap)
+
+
+class DictIter(IteratorVar):
+    """Iterator over a dict or a view of one; it sees new values of old keys, and notices a change of size."""
+
+    __slots__ = ("done", "keys", "kind", "owner", "position")
+
+    def __init__(self, owner: DictVar, kind: str) -> None:
+        self.source = None
+        self.owner = owner
+        self.kind = kind
+        self.keys = list(owner.known)
+        self.position = 0
+        self.done = False
+
+    def next(self, cap: Capture) -> Tracker:
+        if self.done:
+            raise Exhausted
+        known = self.owner.known
+        if len(known) != len(self.keys):
+            self.done = True
+            raise cap.raise_(RuntimeError, "dictionary changed size during iteration")
+        if self.position >= len(self.keys):
+            self.done = True
+            raise Exhausted
+        key = self.keys[self.position]
+        if key not in known:
+            raise Break("unsupported-object", "a dictionary whose keys change during iteration")
+        self.position += 1
+        if self.kind == "keys":
+            return key_tracker(cap, key)
+        value = known[key]
+        if type(value) is LazyVar:
+            value = known[key] = cap.realize(value)
+        return value if self.kind == "values" else TupleVar([key_tracker(cap, key), value])
+
+
+def key_tracker(cap: Capture, key: Any) -> Tracker:
+    """The tracker of a key of a tracked dictionary or set."""
+    return key.tracker if isinstance(key, TrackerKey) else cap.from_python(key)
 
 
 class RangeIter(IteratorVar):
@@ -333,5 +487,3 @@ def inline(cap: Capture, fn: Tracker, args: list[Tracker], kwargs: dict[str, Tra
     bound = bind(cap, code.co_qualname, code, defaults, kwdefaults, args, kwargs)
     return call_code(cap, fn, code, globals_var, closure, bound)
 
-
-__all__ = ["NULL", "CallIter", "Frame", "GeneratorVar", "IteratorVar", "RangeIter", "SeqIter", "bind", "inline"]

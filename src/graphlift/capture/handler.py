@@ -24,12 +24,12 @@ import torch
 from .. import config
 from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode, origin
 from ..errors import GraphBreakError, GraphliftError
-
 from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries
-from ..guards import Arg, DistinctTensors, Func, compile_guards
+from ..guards import Arg, Const, DistinctTensors, Func, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
 from . import builtin_rules, container_rules, torch_rules  # noqa: F401  (they fill the table of rules)
+from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly
 from .capture import Capture
 from .frame import RETURN, Frame
@@ -37,7 +37,7 @@ from .reasons import BreakReason, StackFrame
 from .region import Region
 from .residual import Residual, build_function
 from .torch_rules import StateSnapshot
-from .trackers import CellVar, LazyVar, NULL, Tracker
+from .trackers import NULL, CellVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
@@ -170,18 +170,25 @@ def capture_region(func: types.FunctionType, args: tuple[Any, ...], options: Com
     for _ in range(MAX_RESTARTS):
         try:
             cap, frame, signal, value = _execute(func, args, stop_at)
-            break
+            residual = Residual(cap)
+            try:
+                tail = _tail(residual, func, frame, signal, value)
+                break
+            except (RunEagerly, ContinuationUnsupported) as problem:
+                why = _eager_reason(problem, frame, None if signal is RETURN else reason)
+                earlier = getattr(problem, "earlier", None)
+                if earlier is None or earlier == stop_at:
+                    raise _Eager(why, permanent=True) from None
+                raise _Restart(earlier, why) from None
         except _Restart as restart:
             stop_at, reason = restart.index, restart.reason
             if options.fullgraph:
-                _raise_fullgraph(reason)
+                raise GraphBreakError.from_reason(reason) from None
     else:
         raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times")
     if signal is RETURN:
         reason = None
-    captured = time.perf_counter()
-    region = _finish(func, args, options, cap, frame, value, reason, captured - start)
-    return region
+    return _finish(func, args, options, residual, tail, reason, time.perf_counter() - start)
 
 
 class _Restart(Exception):
@@ -190,9 +197,6 @@ class _Restart(Exception):
         self.index = index
         self.reason = reason
 
-
-def _raise_fullgraph(reason: BreakReason) -> None:
-    raise GraphBreakError.from_reason(reason) if hasattr(GraphBreakError, "from_reason") else GraphBreakError(str(reason))
 
 
 def _execute(func: types.FunctionType, args: tuple[Any, ...], stop_at: int | None) -> tuple[Capture, Frame, str, Tracker | None]:
@@ -207,11 +211,11 @@ def _execute(func: types.FunctionType, args: tuple[Any, ...], stop_at: int | Non
         cap.restore_calls = snapshot.restoring_calls(cap.state_log)
         return cap, frame, signal, value
     except Break as stop:
-        raise _Restart(frame.pc, _reason(stop.code, stop.detail, stop.stack, frame)) from None
+        raise _Restart(cap.break_point(frame), _reason(stop.code, stop.detail, stop.stack, frame)) from None
     except Raised as raised:
-        cls = getattr(raised.value, "cls", type(raised.value))
-        detail = f"{cls.__name__} leaves the function"
-        raise _Restart(frame.pc, _reason("exception-raised", detail, getattr(raised, "stack", ""), frame)) from None
+        detail = f"{python_type(raised.value).__name__} leaves the function"
+        at = cap.break_point(frame, raised.value)
+        raise _Restart(at, _reason("exception-raised", detail, "", frame)) from None
     finally:
         for fn, call_args in snapshot.restoring_calls(cap.state_log):
             fn(*call_args)
@@ -256,23 +260,13 @@ def _finish(
     func: types.FunctionType,
     args: tuple[Any, ...],
     options: CompileOptions,
-    cap: Capture,
-    frame: Frame,
-    value: Tracker | None,
+    residual: Residual,
+    tail: str,
     reason: BreakReason | None,
     capture_seconds: float,
 ) -> Region:
     """From a finished capture to a region: replacement, graph, backend, guards."""
-    code = func.__code__
-    residual = Residual(cap)
-    try:
-        if reason is None:
-            assert value is not None
-            tail = _return_lines(residual, value)
-        else:
-            tail = _handover_lines(residual, func, frame)
-    except (RunEagerly, ContinuationUnsupported) as problem:
-        raise _Eager(_eager_reason(problem, frame, reason), permanent=True) from None
+    code, cap = func.__code__, residual.cap
     gm = None
     compiled = None
     timings = {"capture": capture_seconds}
@@ -328,13 +322,32 @@ def _all_guards(cap: Capture) -> list[Any]:
     sources = tuple(cap.builder.input_sources)
     if len(sources) > 1:
         guards.append(DistinctTensors(sources))
-    return guards
+    return guards + _alias_guards(cap)
 
 
-def _return_lines(residual: Residual, value: Tracker) -> str:
+def _alias_guards(cap: Capture) -> list[Any]:
+    """What the region changed is none of the other objects of its type that it looked at."""
+    if not cap.changed:
+        return []
+    seen: dict[type, list[Any]] = {}
+    changed: set[type] = set()
+    for tracker in cap.memo.values():
+        if type(tracker) not in (ListVar, DictVar, SetVar, ObjectVar) or tracker.source is None or isinstance(tracker.source, Const):
+            continue
+        cls = python_type(tracker)
+        seen.setdefault(cls, []).append(tracker.source)
+        parts = (tracker, tracker.attrs, tracker.payload) if type(tracker) is ObjectVar else (tracker,)
+        if any(id(part) in cap.changed for part in parts):
+            changed.add(cls)
+    return [DistinctTensors(tuple(sources)) for cls, sources in seen.items() if cls in changed and len(sources) > 1]
+
+
+def _tail(residual: Residual, func: types.FunctionType, frame: Frame, signal: str, value: Tracker | None) -> str:
+    """The last line of the replacement, after all that it needs: return the result or hand over."""
+    if signal is not RETURN:
+        return _handover_lines(residual, func, frame)
+    assert value is not None
     result = residual.expr(value)
-    if result.startswith("__in[") and residual.cap.changed:
-        result = residual._keep(value, "result", result)
     residual.effects()
     return f"return {result}"
 

@@ -6,18 +6,28 @@ Always: a handler leaves exactly the stack that the interpreter would leave.
 
 from __future__ import annotations
 
+import collections.abc
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from ..guards import Const
-from .attributes import del_attr, find_attr, get_attr, python_type, set_attr, write_cell
+from ..bytecode import NULL_FIRST
+from ..guards import ABSENT, Const
+from .attributes import (
+    bind_descriptor,
+    del_attr,
+    find_attr,
+    get_attr,
+    has_attr,
+    python_type,
+    set_attr,
+    write_cell,
+)
 from .breaks import Break, Exhausted, Raised
-from .calls import call, call_special
+from .calls import call
 from .capture import Capture, NotConst, describe
-from .frame import RETURN, YIELD, Frame, GeneratorVar
+from .frame import RETURN, YIELD, Frame, GeneratorVar, finish_send
 from .protocol import (
     binary,
     change_set,
@@ -45,7 +55,6 @@ from .trackers import (
     FunctionVar,
     LazyVar,
     ListVar,
-    MethodVar,
     ObjectVar,
     SetVar,
     SuperVar,
@@ -75,8 +84,6 @@ UNSUPPORTED: dict[str, str] = {
     "END_ASYNC_FOR": "coroutines run natively",
     "ASYNC_GEN_WRAP": "coroutines run natively",
     "CLEANUP_THROW": "generators with throw() in a delegated generator run natively",
-    "MATCH_CLASS": "class patterns run natively",
-    "MATCH_KEYS": "mapping patterns run natively",
     "CHECK_EG_MATCH": "except* runs natively",
     "PREP_RERAISE_STAR": "except* runs natively",
     "PRINT_EXPR": "only in interactive code",
@@ -156,6 +163,8 @@ def _load_closure(cap: Capture, frame: Frame, name: str) -> None:
 def _load_deref(cap: Capture, frame: Frame, name: str) -> None:
     value = cap.read_cell(frame.cells[name])
     if value is None:
+        if name in frame.code.co_cellvars:
+            raise cap.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
         raise cap.raise_(NameError, f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
     frame.stack.append(value)
 
@@ -196,8 +205,6 @@ def _delete_global(cap: Capture, frame: Frame, name: str) -> None:
 @op("IMPORT_NAME")
 def _import_name(cap: Capture, frame: Frame, name: str) -> None:
     fromlist, level = frame.popn(2)[::-1]
-    import sys
-
     package = frame.globals_var.real.get("__package__") if frame.globals_var.real else None
     level_value, from_value = cap.value_of(level), cap.value_of(fromlist)
     full = name
@@ -452,13 +459,21 @@ def _build_list(cap: Capture, frame: Frame, n: int) -> None:
 
 @op("BUILD_SET")
 def _build_set(cap: Capture, frame: Frame, n: int) -> None:
-    frame.stack.append(SetVar({cap.key_of(item): item for item in frame.popn(n)}))
+    made: dict[Any, Tracker] = {}
+    for item in frame.popn(n):
+        made.setdefault(cap.key_of(item), item)
+    frame.stack.append(SetVar(made))
 
 
 @op("BUILD_MAP")
 def _build_map(cap: Capture, frame: Frame, n: int) -> None:
     items = frame.popn(2 * n)
     frame.stack.append(DictVar({cap.key_of(items[i]): items[i + 1] for i in range(0, 2 * n, 2)}))
+
+
+@op("CONVERT_VALUE")
+def _convert_value(cap: Capture, frame: Frame, conversion: int) -> None:
+    frame.stack[-1] = call(cap, ConstVar(CONVERSIONS[conversion]), [frame.stack[-1]], {})
 
 
 @op("BUILD_CONST_KEY_MAP")
@@ -486,7 +501,7 @@ def _list_append(cap: Capture, frame: Frame, n: int) -> None:
 @op("SET_ADD")
 def _set_add(cap: Capture, frame: Frame, n: int) -> None:
     item = frame.stack.pop()
-    change_set(cap, frame.stack[-n])[cap.key_of(item)] = item  # type: ignore[arg-type]
+    change_set(cap, frame.stack[-n]).setdefault(cap.key_of(item), item)  # type: ignore[arg-type]
 
 
 @op("MAP_ADD")
@@ -564,19 +579,15 @@ def _unpack_ex(cap: Capture, frame: Frame, arg: tuple[int, int]) -> None:
 @op("FORMAT_VALUE")
 def _format_value(cap: Capture, frame: Frame, arg: tuple[int, bool]) -> None:
     conversion, has_spec = arg
-    spec = cap.value_of(frame.stack.pop()) if has_spec else ""
+    spec = frame.stack.pop() if has_spec else ConstVar("")
     value = cap.realize(frame.stack.pop())
-    convert = {0: lambda v: v, 1: str, 2: repr, 3: ascii}[conversion]
-    frame.stack.append(ConstVar(format(convert(formattable(cap, value)), spec)))
+    if conversion:
+        value = call(cap, ConstVar(CONVERSIONS[conversion]), [value], {})
+    frame.stack.append(call(cap, ConstVar(format), [value, spec], {}))
 
 
-def formattable(cap: Capture, value: Tracker) -> Any:
-    """The Python value to be formatted; raises Break where the text is not known at capture time."""
-    try:
-        found = cap.value_of(value)
-    except NotConst:
-        raise Break("unsupported-call", f"formatting of a {describe(value)}") from None
-    return found
+#: What the conversions of an f-string call: ``!s``, ``!r``, ``!a``.
+CONVERSIONS: dict[int, Callable[[Any], str]] = {1: str, 2: repr, 3: ascii}
 
 
 @op("MAKE_FUNCTION")
@@ -585,13 +596,19 @@ def _make_function(cap: Capture, frame: Frame, flags: int) -> None:
     closure = frame.stack.pop().items if flags & 8 else ()  # type: ignore[attr-defined]
     function = FunctionVar(code, frame.globals_var.real or {}, tuple(closure))
     if flags & 4:
-        function.annotations = frame.stack.pop()
+        function.annotations = _annotations(cap, frame.stack.pop())
     if flags & 2:
         kwdefaults = frame.stack.pop()
         function.kwdefaults = {str(k): v for k, v in kwdefaults.known.items()}  # type: ignore[attr-defined]
     if flags & 1:
         function.defaults = list(iterate(cap, frame.stack.pop()))
     frame.stack.append(function)
+
+
+def _annotations(cap: Capture, packed: Tracker) -> DictVar:
+    """Names and annotations in turn, as MAKE_FUNCTION takes them, as a dict."""
+    flat = iterate(cap, packed)
+    return DictVar({cap.value_of(name): value for name, value in zip(flat[::2], flat[1::2])})
 
 
 @op("SET_FUNCTION_ATTRIBUTE")
@@ -601,7 +618,7 @@ def _set_function_attribute(cap: Capture, frame: Frame, flag: int) -> None:
     if flag & 8:
         function.closure = tuple(value.items)  # type: ignore[attr-defined]
     elif flag & 4:
-        function.annotations = value
+        function.annotations = _annotations(cap, value)
     elif flag & 2:
         function.kwdefaults = {str(k): v for k, v in value.known.items()}  # type: ignore[attr-defined]
     else:
@@ -670,17 +687,21 @@ def _get_yield_from_iter(cap: Capture, frame: Frame, arg: Any) -> None:
 @op("SEND")
 def _send(cap: Capture, frame: Frame, target: int) -> int | None:
     """Stack [iterator, sent] becomes [iterator, yielded], or [iterator-or-nothing, result] at ``target``."""
-    sent = frame.stack.pop()
-    receiver = frame.stack[-1]
+    sent, receiver = frame.stack[-1], frame.stack[-2]
+    frame.delegate = receiver, frame.pc
     try:
-        item = receiver.resume(cap, sent) if type(receiver) is GeneratorVar else next_item(cap, receiver)
-    except Exhausted:
-        result = receiver.result if type(receiver) is GeneratorVar else NONE
-        if SEND_POPS:
-            frame.stack.pop()
-        frame.stack.append(result)
-        return target
-    frame.stack.append(item)
+        if type(receiver) is GeneratorVar:
+            item = receiver.resume(cap, sent)
+        elif is_same(cap, sent, NONE):
+            item = next_item(cap, receiver)
+        else:
+            item = call(cap, get_attr(cap, receiver, "send"), [sent], {})
+    except Exhausted as end:
+        return finish_send(frame, frame.pc, end)
+    except Raised:
+        frame.delegate = None
+        raise
+    frame.stack[-1] = item
     return None
 
 
@@ -701,18 +722,28 @@ def _load_assertion_error(cap: Capture, frame: Frame, arg: Any) -> None:
 @op("RAISE_VARARGS")
 def _raise_varargs(cap: Capture, frame: Frame, n: int) -> None:
     if n == 0:
-        if not frame.handled:
+        handled = cap.handled()
+        if handled is None:
             raise cap.raise_(RuntimeError, "No active exception to reraise")
-        raise Raised(frame.handled[-1])
+        raise Raised(handled)
     cause = frame.stack.pop() if n == 2 else None
-    error = cap.realize(frame.stack.pop())
-    if type(error) is ConstVar and isinstance(error.value, type) and issubclass(error.value, BaseException):
-        error = call(cap, error, [], {})
-    if type(error) is not ObjectVar or not issubclass(error.cls, BaseException):
-        raise cap.raise_(TypeError, "exceptions must derive from BaseException")
+    error = _exception_of(cap, frame.stack.pop(), "exceptions must derive from BaseException")
     if cause is not None:
-        error.slots["__cause__"] = cause
+        if not is_same(cap, cause, NONE):
+            cause = _exception_of(cap, cause, "exception causes must derive from BaseException")
+        error.slots["__cause__"] = cap.realize(cause)
+        error.slots["__suppress_context__"] = ConstVar(True)
     raise Raised(error)
+
+
+def _exception_of(cap: Capture, value: Tracker, message: str) -> ObjectVar:
+    """The exception that ``raise value`` raises: an instance, or a class to be instantiated."""
+    value = cap.realize(value)
+    if type(value) is ConstVar and isinstance(value.value, type) and issubclass(value.value, BaseException):
+        value = call(cap, value, [], {})
+    if type(value) is not ObjectVar or not issubclass(value.cls, BaseException):
+        raise cap.raise_(TypeError, message)
+    return value
 
 
 @op("PUSH_EXC_INFO")
@@ -739,6 +770,9 @@ def _reraise(cap: Capture, frame: Frame, arg: Any) -> None:
 @op("CHECK_EXC_MATCH")
 def _check_exc_match(cap: Capture, frame: Frame, arg: Any) -> None:
     wanted = cap.value_of(frame.stack.pop())
+    for cls in wanted if isinstance(wanted, tuple) else (wanted,):
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            raise cap.raise_(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     frame.stack.append(ConstVar(issubclass(python_type(frame.stack[-1]), wanted)))
 
 
@@ -746,14 +780,12 @@ def _check_exc_match(cap: Capture, frame: Frame, arg: Any) -> None:
 def _before_with(cap: Capture, frame: Frame, arg: Any) -> None:
     manager = cap.realize(frame.stack.pop())
     cls = python_type(manager)
-    from .attributes import bind_descriptor
-    from ..guards import ABSENT
-
     methods = []
     for name in ("__enter__", "__exit__"):
         raw = cap.type_attr(cls, name)
         if raw is ABSENT:
-            raise cap.raise_(TypeError, f"'{cls.__name__}' object does not support the context manager protocol")
+            missed = " (missed __exit__ method)" if name == "__exit__" else ""
+            raise cap.raise_(TypeError, f"'{cls.__name__}' object does not support the context manager protocol{missed}")
         methods.append(bind_descriptor(cap, raw, manager, cls, name))
     enter, leave = methods
     assert enter is not None and leave is not None
@@ -778,8 +810,6 @@ def _get_len(cap: Capture, frame: Frame, arg: Any) -> None:
 
 @op("MATCH_SEQUENCE")
 def _match_sequence(cap: Capture, frame: Frame, arg: Any) -> None:
-    import collections.abc
-
     cls = python_type(frame.stack[-1])
     matches = issubclass(cls, collections.abc.Sequence) and not issubclass(cls, (str, bytes, bytearray))
     frame.stack.append(ConstVar(matches))
@@ -787,9 +817,67 @@ def _match_sequence(cap: Capture, frame: Frame, arg: Any) -> None:
 
 @op("MATCH_MAPPING")
 def _match_mapping(cap: Capture, frame: Frame, arg: Any) -> None:
-    import collections.abc
-
     frame.stack.append(ConstVar(issubclass(python_type(frame.stack[-1]), collections.abc.Mapping)))
+
+
+@op("MATCH_KEYS")
+def _match_keys(cap: Capture, frame: Frame, arg: Any) -> None:
+    subject, keys = frame.stack[-2:]
+    found: list[Tracker] = []
+    for key in iterate(cap, keys):
+        missing = ConstVar(_NO_VALUE)
+        value = call(cap, get_attr(cap, subject, "get"), [key, missing], {})
+        if value is missing:
+            frame.stack.append(NONE)
+            return
+        found.append(value)
+    frame.stack.append(TupleVar(found))
+
+
+_NO_VALUE = object()
+#: Classes whose positional pattern is the subject itself.
+_SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+
+
+@op("MATCH_CLASS")
+def _match_class(cap: Capture, frame: Frame, count: int) -> None:
+    subject, cls_var, keyword_names = frame.popn(3)
+    cls = cap.value_of(cls_var)
+    if not isinstance(cls, type):
+        raise cap.raise_(TypeError, "called match pattern must be a class")
+    matched = call(cap, ConstVar(isinstance), [subject, cls_var], {})
+    frame.stack.append(_class_pattern(cap, subject, cls, count, cap.value_of(keyword_names)) if truth(cap, matched) else NONE)
+
+
+def _class_pattern(cap: Capture, subject: Tracker, cls: type, count: int, keyword_names: tuple[str, ...]) -> Tracker:
+    """The attributes that a class pattern with ``count`` positional sub-patterns looks at, or None."""
+    names: tuple[str, ...] = ()
+    found: list[Tracker] = []
+    if count:
+        declared = cap.type_attr(cls, "__match_args__")
+        if declared is ABSENT and issubclass(cls, _SELF_MATCHING):
+            found, count = [cap.realize(subject)], count - 1
+        names = () if declared is ABSENT else declared
+        if count > len(names):
+            allowed = len(names) + len(found)
+            plural = "" if allowed == 1 else "s"
+            given = count + len(found)
+            raise cap.raise_(TypeError, f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)")
+    for name in (*names[:count], *keyword_names):
+        if not has_attr(cap, subject, name):
+            return NONE
+        found.append(get_attr(cap, subject, name))
+    return TupleVar(found)
+
+
+@op("SAVE_CELL")
+def _save_cell(cap: Capture, frame: Frame, name: str) -> None:
+    frame.stack.append(frame.cells.pop(name))
+
+
+@op("RESTORE_CELL")
+def _restore_cell(cap: Capture, frame: Frame, name: str) -> None:
+    frame.cells[name] = frame.stack.pop()  # type: ignore[assignment]
 
 
 @op("CALL_INTRINSIC_1")
@@ -823,8 +911,4 @@ def _unsupported_handler(name: str, why: str) -> Handler:
 for _name, _why in UNSUPPORTED.items():
     op(_name)(_unsupported_handler(_name, _why))
 
-import sys  # noqa: E402
 
-#: Where the NULL of a call's two slots lies, and whether SEND pops the exhausted iterator (3.11).
-NULL_FIRST = sys.version_info < (3, 13)
-SEND_POPS = sys.version_info < (3, 12)

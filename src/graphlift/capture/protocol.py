@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from ..guards import ABSENT, DistinctTensors
+from ..guards import ABSENT, Const, DistinctTensors, IdIs, Predicate
 from .attributes import python_type
 from .breaks import Break, Exhausted, Raised
 from .calls import call, call_special
 from .capture import Capture, NotConst, describe
-from .frame import CallIter, GeneratorVar, IteratorVar, RangeIter, SeqIter
+from .frame import DictIter, IteratorVar, RangeIter, SeqIter, SetIter
 from .trackers import (
     ConstVar,
     DictVar,
@@ -139,8 +139,9 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
         if type(right) in (ListVar, TupleVar):
             left, right = right, left
         if type(left) in (ListVar, TupleVar) and type(right) is ConstVar:
-            count = operator.index(right.value)
-            return type(left)(left.items * count)  # type: ignore[attr-defined, call-arg]
+            if not hasattr(type(right.value), "__index__"):
+                raise cap.raise_(TypeError, f"can't multiply sequence by non-int of type '{type(right.value).__name__}'")
+            return type(left)(left.items * operator.index(right.value))  # type: ignore[attr-defined, call-arg]
     if symbol == "|" and type(left) is DictVar and type(right) is DictVar:
         cap.complete(left)
         cap.complete(right)
@@ -183,9 +184,15 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     if type(left) is ListVar and symbol == "+":
         extend_list(cap, left, iterate(cap, right))
         return left
-    if type(left) is SetVar and left.cls is set and symbol == "|":
-        for key, item in set_keys(cap, right).items():
-            change_set(cap, left)[key] = item
+    if type(left) is ListVar and symbol == "*" and type(right) is ConstVar and hasattr(type(right.value), "__index__"):
+        change_list(cap, left)[:] = left.items * right.value
+        return left
+    if type(left) is SetVar and left.cls is set and symbol in "-&|^" and _is_set(right):
+        changed = _container_operator(cap, symbol, left, right)
+        assert type(changed) is SetVar
+        items = change_set(cap, left)
+        items.clear()
+        items.update(changed.known)
         return left
     if type(left) is DictVar and symbol == "|":
         for key in iterate(cap, right):
@@ -245,6 +252,10 @@ def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
     if left is right:
         return True
     if type(left) is ConstVar and type(right) is ConstVar:
+        if left.value is right.value or type(left.value) is type(right.value):
+            for side in (left, right):
+                if side.source is not None and type(side.value) in _EQUAL_NOT_SAME:
+                    cap.guard(IdIs(side.source, side.value))
         return left.value is right.value
     if type(left) is TensorVar and type(right) is TensorVar:
         return left.fake is right.fake
@@ -271,21 +282,30 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     structural = _compare_containers(cap, symbol, left, right)
     if structural is not None:
         return ConstVar(structural)
-    for obj, method, other in ((left, name, right), (right, reflected, left)):
-        if type(obj) in (ObjectVar,) and obj.payload is None or _has_python_method(cap, obj, method):
-            raw = cap.type_attr(python_type(obj), method)
-            if isinstance(raw, types.FunctionType):
-                result = call_special(cap, obj, method, [other])
-                if not (type(result) is ConstVar and result.value is NotImplemented):
-                    return result
-    if symbol == "!=":
-        equal = compare(cap, "==", left, right)
-        return ConstVar(not truth(cap, equal))
-    if symbol == "==":
-        left_payload, right_payload = payload_of(left), payload_of(right)
-        if left_payload is not left or right_payload is not right:
-            return compare(cap, "==", left_payload, right_payload)
-        return ConstVar(_identity_equal(cap, left, right))
+    order = [(left, name, right), (right, reflected, left)]
+    left_type, right_type = python_type(left), python_type(right)
+    if left_type is not right_type and issubclass(right_type, left_type):
+        order.reverse()
+    negated = False
+    for obj, method, other in order:
+        if type(obj) is not ObjectVar:
+            continue
+        raw = cap.type_attr(obj.cls, method)
+        if isinstance(raw, types.FunctionType):
+            result = call_special(cap, obj, method, [other])
+            if not (type(result) is ConstVar and result.value is NotImplemented):
+                return result
+        elif method == "__ne__" and isinstance(cap.type_attr(obj.cls, "__eq__"), types.FunctionType):
+            negated = True  # object.__ne__ asks __eq__
+        elif obj.payload is None and raw is not ABSENT and raw is not None and raw is not getattr(object, method):
+            raise Break("c-function", f"{method} of a {obj.cls.__name__}")
+    if negated:
+        return ConstVar(not truth(cap, compare(cap, "==", left, right)))
+    left_payload, right_payload = payload_of(left), payload_of(right)
+    if left_payload is not left or right_payload is not right:
+        return compare(cap, symbol, left_payload, right_payload)
+    if symbol in ("==", "!="):
+        return ConstVar(_identity_equal(cap, left, right) == (symbol == "=="))
     raise cap.raise_(
         TypeError,
         f"'{symbol}' not supported between instances of '{python_type(left).__name__}' and '{python_type(right).__name__}'",
@@ -300,8 +320,8 @@ def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
     return is_same(cap, left, right)
 
 
-def _has_python_method(cap: Capture, obj: Tracker, method: str) -> bool:
-    return type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, method), types.FunctionType)
+#: Types whose values may be equal without being the same object, so that `is` needs the very object.
+_EQUAL_NOT_SAME = frozenset({int, float, str, bytes, complex, range, slice, torch.Size, torch.device})
 
 
 def payload_of(tracker: Tracker) -> Tracker:
@@ -427,9 +447,11 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
         from .torch_rules import unbind
 
         return get_iter(cap, unbind(cap, value))  # type: ignore[arg-type]
-    if kind in (DictVar, DictViewVar, SetVar):
-        items = _snapshot(cap, value)
-        return SeqIter(items, TupleVar(items))
+    if kind is SetVar:
+        return SetIter(_set_items(cap, value), value)  # type: ignore[arg-type]
+    if kind in (DictVar, DictViewVar):
+        owner, view = (value.owner, value.kind) if kind is DictViewVar else (value, "keys")  # type: ignore[attr-defined]
+        return DictIter(cap.complete(owner), view)
     if kind is ObjectVar:
         raw = cap.type_attr(value.cls, "__iter__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
@@ -449,28 +471,16 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
     raise Break("unsupported-object", f"iteration over {describe(value)}")
 
 
-def _snapshot(cap: Capture, value: Tracker) -> list[Tracker]:
-    if type(value) is SetVar:
-        if not any(isinstance(key, TrackerKey) for key in value.known):
-            ordered = list(value.real) if value.real is not None and not value.mutated else list(value.cls(value.known))
-            return [value.known[key] for key in ordered]
+def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
+    """The items of a set in the order of its iteration."""
+    if any(isinstance(key, TrackerKey) for key in value.known):
         return list(value.known.values())
-    owner, kind = (value.owner, value.kind) if type(value) is DictViewVar else (value, "keys")
-    cap.complete(owner)  # type: ignore[arg-type]
-    known: dict[Any, Tracker] = owner.known  # type: ignore[attr-defined]
-    if kind == "keys":
-        return [key_tracker(cap, key) for key in known]
-    for key, item in known.items():
-        if type(item) is LazyVar:
-            known[key] = cap.realize(item)
-    if kind == "values":
-        return list(known.values())
-    return [TupleVar([key_tracker(cap, key), item]) for key, item in known.items()]
-
-
-def key_tracker(cap: Capture, key: Any) -> Tracker:
-    return key.tracker if isinstance(key, TrackerKey) else cap.from_python(key)
-
+    if value.real is None or value.mutated:
+        return [value.known[key] for key in value.cls(value.known)]
+    ordered = list(value.real)
+    if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
+        cap.guard(Predicate(lambda found: list(found) == ordered, (value.source,), f"list({value.source.name()}) == {ordered!r}"))
+    return [value.known[key] for key in ordered]
 
 def next_item(cap: Capture, iterator: Tracker) -> Tracker:
     """``next(iterator)``; raises Exhausted at the end."""
@@ -482,7 +492,8 @@ def next_item(cap: Capture, iterator: Tracker) -> Tracker:
             return call_special(cap, iterator, "__next__", [])
         except Raised as raised:
             if issubclass(python_type(raised.value), StopIteration):
-                raise Exhausted from None
+                args = raised.value.slots.get("args")  # type: ignore[attr-defined]
+                raise Exhausted(args.items[0] if type(args) is TupleVar and args.items else None) from None
             raise
     raise Break("unsupported-object", f"an iterator made outside ({describe(iterator)})")
 
@@ -672,4 +683,4 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
         raise Break("unsupported-mutation", f"item deletion from {describe(container)}")
 
 
-__all__ = ["CallIter", "GeneratorVar", "binary", "compare", "contains", "get_item", "get_iter", "iterate", "truth"]
+

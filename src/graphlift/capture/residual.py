@@ -8,17 +8,18 @@ then effects are replayed; then the result is returned.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import linecache
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from ..guards import Const, Source
 from .breaks import RunEagerly
 from .capture import Capture, describe
-from .frame import CallIter, GeneratorVar, RangeIter, SeqIter
+from .frame import CallIter, DictIter, GeneratorVar, RangeIter, SeqIter, SetIter
 from .trackers import (
     CellVar,
     ConstVar,
@@ -49,6 +50,13 @@ def iterator_at(sequence: Any, position: int) -> Any:
     return iterator
 
 
+def advanced(iterator: Any, count: int) -> Any:
+    """``iterator`` after ``count`` items."""
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
 class Residual:
     """Collects the lines of one replacement."""
 
@@ -61,6 +69,7 @@ class Residual:
         self.lines: list[str] = []
         self.memo: dict[int, str] = {}
         self.open: set[int] = set()
+        self.cyclic: set[int] = set()
         self.outputs: list[TensorVar] = []
         self.output_names: dict[int, str] = {}
         self.counter = 0
@@ -112,6 +121,8 @@ class Residual:
             return self.output(tracker)  # type: ignore[arg-type]
         known = self.memo.get(id(tracker))
         if known is not None:
+            if id(tracker) in self.open:
+                self.cyclic.add(id(tracker))
             return known
         builder = BUILDERS.get(kind)
         if builder is None:
@@ -141,7 +152,7 @@ class Residual:
         self.open.add(id(tracker))
         text = whole()
         self.open.discard(id(tracker))
-        if any(name in line for line in self.lines[mark:]) or name in text:
+        if id(tracker) in self.cyclic:
             self.lines.insert(mark, f"{name} = {empty}")
             for item in fill(name):
                 self.line(item)
@@ -194,14 +205,16 @@ class Residual:
             structseq = hasattr(tracker.cls, "n_sequence_fields")
             self.line(f"{name} = {cls}({items})" if structseq else f"{name} = tuple.__new__({cls}, {items})")
         elif issubclass(tracker.cls, BaseException):
-            args = self.expr(tracker.slots.pop("args", TupleVar([])))
+            args = self.expr(tracker.slots.get("args", TupleVar([])))
             self.line(f"{name} = {cls}.__new__({cls}, *{args})")
         elif type(payload) is SetVar:
-            self.line(f"{name} = {cls}([{', '.join(self.key(k) for k in payload.known)}])")
+            items = ", ".join(self.key(k) for k in payload.known)
+            frozen = payload.cls is frozenset
+            self.line(f"{name} = frozenset.__new__({cls}, [{items}])" if frozen else f"{name} = set.__new__({cls})")
+            if items and not frozen:
+                self.line(f"set.update({name}, [{items}])")
         else:
-            base = {DictVar: "OrderedDict" if issubclass(tracker.cls, OrderedDict) else "dict", ListVar: "list"}.get(type(payload), "object")
-            if base == "OrderedDict":
-                base = self.constant(OrderedDict)
+            base = self._base(tracker)
             self.line(f"{name} = {base}.__new__({cls})")
             if type(payload) is DictVar:
                 for key, value in payload.known.items():
@@ -210,13 +223,20 @@ class Residual:
                 self.line(f"list.extend({name}, [{self.exprs(payload.items)}])")
         if tracker.cls is not functools.partial:
             for slot, value in tracker.slots.items():
-                if slot.startswith("__") and slot != "__cause__":
+                if slot == "args":
                     continue
                 self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(value)})")
         if tracker.attrs.known:
             items = ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.attrs.known.items())
             self.line(f"{name}.__dict__.update({{{items}}})")
         return name
+
+    def _base(self, tracker: ObjectVar) -> str:
+        """The class whose ``__new__`` makes the empty object."""
+        for base in (defaultdict, OrderedDict, dict, list):
+            if issubclass(tracker.cls, base):
+                return self.constant(base)
+        return "object"
 
     def _cell(self, tracker: CellVar) -> str:
         name = self.memo[id(tracker)] = self.fresh("cell")
@@ -236,6 +256,8 @@ class Residual:
         if tracker.kwdefaults:
             items = ", ".join(f"{k!r}: {self.expr(v)}" for k, v in tracker.kwdefaults.items())
             self.line(f"{name}.__kwdefaults__ = {{{items}}}")
+        if tracker.annotations is not None:
+            self.line(f"{name}.__annotations__ = {self.expr(tracker.annotations)}")
         for key, value in tracker.attrs.known.items():
             self.line(f"{name}.{key} = {self.expr(value)}")
         return name
@@ -265,10 +287,23 @@ class Residual:
         return name
 
     def _sequence_iterator(self, tracker: SeqIter) -> str:
-        owner = self.expr(tracker.owner)
-        if tracker.position >= len(tracker.items) and type(tracker.owner) is not ListVar:
-            return self._keep(tracker, "it", f"{self.constant(iterator_at)}({owner}, {tracker.position})")
-        return self._keep(tracker, "it", f"{self.constant(iterator_at)}({owner}, {tracker.position})")
+        if tracker.done:
+            return self._keep(tracker, "it", "iter(())" if type(tracker.owner) is TupleVar else "iter([])")
+        return self._keep(tracker, "it", f"{self.constant(iterator_at)}({self.expr(tracker.owner)}, {tracker.position})")
+
+    def _dict_iterator(self, tracker: DictIter) -> str:
+        """Over the live dict; over what remains where the region has changed the dict, which is replayed later."""
+        if tracker.done:
+            return self._keep(tracker, "it", "iter({})")
+        owner = tracker.owner
+        if id(owner) not in self.cap.changed:
+            text = f"{self.constant(advanced)}(iter({self.expr(owner)}.{tracker.kind}()), {tracker.position})"
+            return self._keep(tracker, "it", text)
+        items = []
+        for key in tracker.keys[tracker.position :]:
+            item = self.expr(owner.known[key]) if tracker.kind != "keys" else ""
+            items.append(item if tracker.kind == "values" else f"({self.key(key)}, {item})" if item else self.key(key))
+        return self._keep(tracker, "it", f"iter([{', '.join(items)}])")
 
     def _range_iterator(self, tracker: RangeIter) -> str:
         rest = tracker.values[tracker.position :]
@@ -288,7 +323,22 @@ class Residual:
         return self._keep(tracker, "it", text)
 
     def _generator(self, tracker: GeneratorVar) -> str:
-        raise RunEagerly("generator", f"generator {tracker.frame.code.co_qualname} alive at a graph break or returned")
+        if tracker.started:
+            detail = f"generator {tracker.frame.code.co_qualname} under way at a graph break or returned"
+            raise RunEagerly("generator", detail, earlier=tracker.born)
+        frame = tracker.frame
+        code = frame.code
+        function = FunctionVar(code, frame.globals_var.real or {}, tuple(frame.cells[name] for name in code.co_freevars))
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = code.co_varnames
+        arguments = [self.expr(frame.locals[name]) for name in names[: code.co_argcount]]
+        arguments += [f"{name}={self.expr(frame.locals[name])}" for name in names[code.co_argcount : count]]
+        if code.co_flags & inspect.CO_VARARGS:
+            arguments.insert(code.co_argcount, f"*{self.expr(frame.locals[names[count]])}")
+            count += 1
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            arguments.append(f"**{self.expr(frame.locals[names[count]])}")
+        return self._keep(tracker, "gen", f"{self.expr(function)}({', '.join(arguments)})")
 
     # --- effects -------------------------------------------------------------------------------------------------
 
@@ -296,22 +346,22 @@ class Residual:
         """Replay the changes that the region made to pre-existing objects."""
         replayed: list[str] = []
         for var in list(self.cap.changed.values()):
-            before = len(self.lines)
-            emitted = EFFECTS[type(var)](self, var)
-            del before
-            replayed += emitted
+            replayed += EFFECTS[type(var)](self, var)
         self.lines += replayed
 
     def _dict_effect(self, var: DictVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
         lines = []
+        plain = type(var.real) is dict
+        base = "" if plain else self.constant(OrderedDict if isinstance(var.real, OrderedDict) else dict)
         for op, key, value in var.log:
             if op == "set":
-                lines.append(f"{target}[{self.key(key)}] = {self.expr(value)}")  # type: ignore[arg-type]
+                item, new = self.key(key), self.expr(value)  # type: ignore[arg-type]
+                lines.append(f"{target}[{item}] = {new}" if plain else f"{base}.__setitem__({target}, {item}, {new})")
             elif op == "del":
-                lines.append(f"{target}.pop({self.key(key)}, None)")
+                lines.append(f"{target}.pop({self.key(key)}, None)" if plain else f"{base}.pop({target}, {self.key(key)}, None)")
             else:
-                lines.append(f"{target}.clear()")
+                lines.append(f"{target}.clear()" if plain else f"{base}.clear({target})")
         return lines
 
     def _list_effect(self, var: ListVar) -> list[str]:
@@ -346,6 +396,8 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     DictViewVar: Residual._view,
     IdVar: Residual._id,
     SeqIter: Residual._sequence_iterator,
+    SetIter: Residual._sequence_iterator,
+    DictIter: Residual._dict_iterator,
     RangeIter: Residual._range_iterator,
     CallIter: Residual._call_iterator,
     GeneratorVar: Residual._generator,

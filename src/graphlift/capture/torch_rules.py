@@ -7,20 +7,29 @@ capturing, put back at the end, and replayed by the graph.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .. import marks
-from ..guards import Const
 from .breaks import Break
-from .calls import TENSOR_METHODS, _call_tensor_method
+from .calls import TENSOR_METHODS
 from .capture import Capture, NotConst
-from .protocol import binary, compare, contains, evaluate, get_item, get_iter, inplace, iterate, length, set_item, unary
+from .protocol import (
+    binary,
+    compare,
+    contains,
+    evaluate,
+    get_item,
+    get_iter,
+    inplace,
+    length,
+    set_item,
+    unary,
+)
 from .rules import RULES, rule
-from .trackers import NONE, ConstVar, DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
+from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
