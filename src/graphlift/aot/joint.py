@@ -99,7 +99,7 @@ def _trace(
     try:
         given = _make_inputs(rec, list(inputs), merge)
         with rec:
-            outs = _interpret(gm, given, rec, sources)
+            outs = _run(gm, given, rec, sources)
         around.grad_mode_after = torch.is_grad_enabled()
         if _autocast_state() != autocast:
             raise FallBack("the region changes autocast and leaves it changed")
@@ -225,6 +225,16 @@ def _member(rec: Recorder, given: _Inputs, base_of: dict, group: tuple[int, ...]
 
 
 # -- running the graph -------------------------------------------------------------------------------------
+
+
+def _run(gm: fx.GraphModule, given: _Inputs, rec: Recorder, sources: list[tuple[int, fx.Node]]) -> tuple:
+    """Raises: FallBack where the program raises, so that eager itself gives the error, in the user's own frames."""
+    try:
+        return _interpret(gm, given, rec, sources)
+    except FallBack:
+        raise
+    except Exception as e:
+        raise FallBack(f"tracing it raises {type(e).__name__}: {e}") from e
 
 
 def _interpret(
@@ -402,7 +412,7 @@ class _Outputs:
                 became_differentiable and fake.requires_grad
             ):
                 raise FallBack("an input's requires_grad flag changes inside the region")
-            written = home.version != 0 and home.base is not home.first
+            written = home.version != 0 and (home.base is not home.first or became_differentiable)
             if in_place:
                 untracked = fake.requires_grad and not all(s.grad_mode for s in in_place)
                 if (became_differentiable and written) or i in with_base or untracked:

@@ -18,7 +18,7 @@ from ..fake.mode import metadata_key
 from ..fake.ops import Kind, OpInfo, aten, op_info
 from ..fake.spec import make_spec, spec_of
 from ..fake.tensor import new_fake, set_metadata
-from . import mutating
+from . import mutating, training_ops
 from .ir import FORWARD, Op, Trace, Value
 from .overlap import overlaps_itself, require_whole_overlap
 from .passes import is_dense
@@ -564,7 +564,8 @@ def _copy_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
     args = rec.convert(args)
     target, source = args[0], args[1]
     if source.home is target.home and source.spec is target.spec:
-        return target  # a copy onto itself, which eager skips
+        target.home.version += 1  # a copy onto itself changes no value, but autograd saw it
+        return target
     info = op_info(func)
     rules._inplace(rec, info, metadata_key(func, args, kwargs), args, kwargs)
     _require_order(info, args)
@@ -588,7 +589,13 @@ def _fill_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
     return target
 
 
+def _rnn_layer(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
+    trains = args[-1] if len(args) == 16 else kwargs.get("train")
+    return rec.dispatch(training_ops.mkldnn_rnn_layer, args, kwargs) if trains else NotImplemented
+
+
 _SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten.mkldnn_rnn_layer.default: _rnn_layer,
     aten._local_scalar_dense.default: rules._item,
     aten.lift_fresh.default: rules._lift,
     aten.lift.default: rules._lift,
