@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from ..fake import FakeTensor
 from ..fake.ops import aten
 from .emit import emit, fake_of
-from .ir import Op, Trace, Value, memory_root, substitute
+from .ir import Op, Trace, Value, memory_root, substitute, inputs_of
 from .joint import Joint, trace_joint
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
@@ -358,7 +358,20 @@ class _Handover:
             tangents=tuple((k, t.spec) for k, t in zip(slots, trace.tangents, strict=True)),
             leaves=(*joint.leaves, *(False for _ in around.bases)),
             tensors=count,
+            reach=self._reach(),
         )
+
+    def _reach(self) -> tuple[int, ...]:
+        """For each gradient, a bit per tangent that it depends on: eager gives None where none of them arrives."""
+        trace = self.joint.trace
+        bits: dict[Value, int] = {t: 1 << n for n, t in enumerate(trace.tangents)}
+        for op in (*self.forward, *self.backward):
+            seen = 0
+            for v in inputs_of(op):
+                seen |= bits.get(v, 0)
+            if seen:
+                bits.update(dict.fromkeys(op.outs, seen))
+        return tuple(bits.get(g, 0) if g is not None else 0 for g in trace.grads)
 
     def backward_inputs(self) -> list[tuple[str, Value]]:
         trace = self.joint.trace

@@ -36,6 +36,7 @@ class Layout:
     tangents: tuple[tuple[int, Spec], ...]
     leaves: tuple[bool, ...]  # inputs that are leaves and require grad: found again through the graph
     tensors: int  # number of inputs
+    reach: tuple[int, ...]  # per gradient: a bit for each tangent it depends on
 
 
 def make_apply(
@@ -69,13 +70,17 @@ def make_apply(
     src.add("if grad_enabled(): return again(ctx, g)")
     src.add("s = ctx.saved_tensors")
     used = []
+    absent = " or ".join(f"g[{k}] is None" for k, _ in layout.tangents) or "False"
+    slots = "".join(f"g[{k}], " for k, _ in layout.tangents)
+    src.add(f"here = tuple([t is not None for t in ({slots})]) if {absent} else None")
     for n, (k, spec) in enumerate(layout.tangents):
         src.add(f"t{n} = g[{k}]")
         fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)})"
         src.add(f"if t{n} is None or t{n}.stride() != {spec.stride}: t{n} = {fixed}")
         used.append(f"t{n}")
     src.add("with Guard(BELOW):")
-    src.add(f"    return tuple(holder.run([*s, {', '.join(used)}{constants}]))")
+    src.add(f"    r = holder.run([*s, {', '.join(used)}{constants}])")
+    src.add(f"return tuple(r) if here is None else {src.name('reached', _reached)}(r, here, {layout.reach!r})")
     backward_text = src.text()
     src.names.update(holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
     for k, c in enumerate(layout.constants):
@@ -91,6 +96,12 @@ def _slot_items(slots: tuple[int, ...]) -> list[str]:
     if len(slots) > 2 and slots == tuple(range(slots[0], slots[-1] + 1)):
         return [f"*o[{slots[0]}:{slots[-1] + 1}]"]
     return [f"o[{k}]" for k in slots]
+
+
+def _reached(grads: Sequence[Tensor | None], here: tuple[bool, ...], reach: tuple[int, ...]) -> tuple[Tensor | None, ...]:
+    """The gradients, but None where every path to the input starts at a gradient that did not arrive."""
+    present = sum(1 << n for n, arrived in enumerate(here) if arrived)
+    return tuple([g if bits & present else None for g, bits in zip(grads, reach, strict=True)])
 
 
 def _arrive(t: Tensor | None, spec: Spec) -> Tensor:
