@@ -102,6 +102,14 @@ def test_whole_tensor_reductions_are_split_for_threads() -> None:
     assert shapes(plan) == [((64,), (4096,), 1), ((), (64,), 1)]
 
 
+def test_a_bias_is_added_by_the_kernel_that_reads_the_sum() -> None:
+    bias, weight = torch.randn(8), torch.randn(16, 8)
+    plan = check(lambda x, b, w: F.gelu(torch.addmm(b, x.view(30, 16), w)), X, bias, weight)
+    assert externs(plan) == ["aten.mm.default"] and len(kernels(plan)) == 1
+    plan = check(lambda x, b, w: torch.addmm(b, x.view(30, 16), w).view(6, 5, 8) @ torch.ones(8, 3), X, bias, weight)
+    assert "aten.addmm.default" in externs(plan) and not kernels(plan)
+
+
 def test_dead_code_is_removed_but_random_draws_stay() -> None:
     def unused(x: torch.Tensor) -> torch.Tensor:
         torch.rand_like(x)

@@ -41,6 +41,7 @@ SKIPPED = {
     "narrow", "chunk", "unsafe_chunk",  # samples with tensors for numbers
     "as_strided", "as_strided_copy", "view_as_real",  # rows that say: ATen
     "nn.functional.binary_cross_entropy_with_logits",  # torch's tracer replaces it by another formula
+    "addmm",  # a kernel only where one reads the sum
     "nn.functional.unfold",  # an operator of another name
     "nn.functional.embedding",  # samples that renormalise the weights in place
 }  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from graphlift.lower import activations, gathers, indexing, pointwise, reductions  # noqa: F401 (they fill the table)
+from graphlift.lower import activations, gathers, indexing, pointwise, products, reductions  # noqa: F401 (they fill the table)
 from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit
 from graphlift.lower.table import ROWS, overload
@@ -84,6 +84,7 @@ class _GraphBuilder:
         self.gm = gm
         self.b = Builder()
         self.b.place_of = self.place_of
+        self.b.call = self.call_aten
         self.env: dict[torch.fx.Node, Any] = {}
         self.graph = Graph([], [], {}, [], [], {}, {})
         self.common: dict[Any, Any] = {}
@@ -238,6 +239,19 @@ class _GraphBuilder:
         self.seen = len(self.b.values)
         self.graph.order.append(call)
         return results[0] if single else tuple(results)
+
+    def call_aten(self, target: Any, args: tuple[Any, ...], meta: Meta) -> Value:
+        """An extern call that a row makes, of one tensor."""
+        node = self.b.origin
+        call = Extern(target, (), {}, node)
+        call.args = self._placed(args, call)
+        self.list_new()
+        value = self.b.buffer(meta, f"{node.name}_{target.overloadpacket.__name__}")
+        self.graph.producers[value.id] = call
+        call.results = [value]
+        self.seen = len(self.b.values)
+        self.graph.order.append(call)
+        return value
 
     def _placed(self, tree: Any, call: Extern) -> Any:
         def leaf(value: Any) -> Any:

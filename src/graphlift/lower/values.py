@@ -128,7 +128,9 @@ class Builder:
         self.origin: Any = None
         self.bounds: dict[Any, Bounds] = {}
         self.checks: list[tuple[int, Bounds]] = []  # with the number of values that were there before
-        self.place_of: Any = None  # a value's place in memory (set by the graph builder)
+        # Set by the graph builder: a value's place in memory; a call of ATen (target, args, meta of the result).
+        self.place_of: Any = None
+        self.call: Any = None
 
     def check(self, bounds: Bounds) -> Bounds:
         """Register a bounds check."""
