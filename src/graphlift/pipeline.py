@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from graphlift import aot, config, logs
 from graphlift.errors import BackendError
@@ -106,6 +107,7 @@ class AtenRunner:
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
         self.graph = graph
+        _LazyGraphModule.force_recompile(graph)  # its stand-in goes through Module.__call__, where users' hooks are
         self.forward = graph.forward
 
     def __call__(self, inputs: Sequence[Any]) -> Any:

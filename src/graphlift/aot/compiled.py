@@ -16,8 +16,9 @@ from torch import Tensor, fx
 
 from ..fake import FakeTensor
 from ..fake.ops import aten
+from .absent import without
 from .emit import emit, fake_of
-from .ir import Op, Trace, Value, memory_root, substitute, inputs_of
+from .ir import Op, Trace, Value, memory_root, substitute
 from .joint import Joint, trace_joint
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
@@ -133,7 +134,7 @@ def _compile(
 
 def _eager(gm: fx.GraphModule) -> Callable[..., tuple]:
     def run(*inputs: Tensor) -> tuple:
-        out = gm(*inputs)
+        out = gm.forward(*inputs)  # not the module: hooks on all modules are the user's
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
     return run
@@ -216,20 +217,25 @@ def _build_training(
     forms.put("forward", forward)
     forms.later("joint", lambda: _emit_joint(joint, inputs))
     backward_inputs = handover.backward_inputs()
-    emitted: list[fx.GraphModule] = []
-
-    def backward_graph() -> fx.GraphModule:
-        if not emitted:
-            emitted.append(emit(backward_inputs, handover.backward, list(trace.grads), "backward"))
-        return emitted[0]
-
-    forms.later("backward", backward_graph)
+    forms.later("backward", lambda: emit(backward_inputs, handover.backward, list(trace.grads), "backward"))
     partitioned = time.perf_counter()
     compiled = fw(forward, _fakes(inputs))
     layout = handover.layout
     refusal = _refusal(joint)
     again = Again(gm, layout, _correspondence(around), refusal)
-    apply, text = make_apply(compiled, lambda: bw(backward_graph(), _fakes(backward_inputs)), layout, again)
+
+    def compile_backward(here: tuple[bool, ...] | None) -> Callable[[list], Sequence]:
+        if here is None:
+            return bw(forms["backward"], _fakes(backward_inputs))
+        ops, grads = without(handover.backward, trace.tangents, trace.grads, here)
+        absent = {v for v, came in zip(trace.tangents, here, strict=True) if not came}
+        used = [k for k, (_, v) in enumerate(backward_inputs) if v not in absent]
+        inputs = [backward_inputs[k] for k in used]
+        graph = emit(inputs, ops, grads, "backward")
+        run = bw(graph, _fakes(inputs))
+        return lambda args: run([args[k] for k in used])
+
+    apply, text = make_apply(compiled, compile_backward, layout, again)
     src = Source("def run(*i):")
     extra = add_prologue(src, around)
     if around.grad_mode and not extra and _straight(around):
@@ -358,20 +364,7 @@ class _Handover:
             tangents=tuple((k, t.spec) for k, t in zip(slots, trace.tangents, strict=True)),
             leaves=(*joint.leaves, *(False for _ in around.bases)),
             tensors=count,
-            reach=self._reach(),
         )
-
-    def _reach(self) -> tuple[int, ...]:
-        """For each gradient, a bit per tangent that it depends on: eager gives None where none of them arrives."""
-        trace = self.joint.trace
-        bits: dict[Value, int] = {t: 1 << n for n, t in enumerate(trace.tangents)}
-        for op in (*self.forward, *self.backward):
-            seen = 0
-            for v in inputs_of(op):
-                seen |= bits.get(v, 0)
-            if seen:
-                bits.update(dict.fromkeys(op.outs, seen))
-        return tuple(bits.get(g, 0) if g is not None else 0 for g in trace.grads)
 
     def backward_inputs(self) -> list[tuple[str, Value]]:
         trace = self.joint.trace

@@ -17,6 +17,9 @@ from torch import Tensor, fx
 from ..fake import Spec
 from .wrapper import Source
 
+# Given which tangents come (None: all), the compiled backward.
+CompileBackward = Callable[[tuple[bool, ...] | None], Callable[[list], Sequence]]
+
 _raw_apply = torch._C._FunctionBase.__dict__["apply"]
 
 
@@ -36,12 +39,11 @@ class Layout:
     tangents: tuple[tuple[int, Spec], ...]
     leaves: tuple[bool, ...]  # inputs that are leaves and require grad: found again through the graph
     tensors: int  # number of inputs
-    reach: tuple[int, ...]  # per gradient: a bit for each tangent it depends on
 
 
 def make_apply(
     fw: Callable[[list], Sequence],
-    compile_backward: Callable[[], Callable[[list], Sequence]],
+    compile_backward: CompileBackward,
     layout: Layout,
     again: Again,
 ) -> tuple[Callable[..., tuple], str]:
@@ -70,17 +72,18 @@ def make_apply(
     src.add("if grad_enabled(): return again(ctx, g)")
     src.add("s = ctx.saved_tensors")
     used = []
-    absent = " or ".join(f"g[{k}] is None" for k, _ in layout.tangents) or "False"
-    slots = "".join(f"g[{k}], " for k, _ in layout.tangents)
-    src.add(f"here = tuple([t is not None for t in ({slots})]) if {absent} else None")
-    for n, (k, spec) in enumerate(layout.tangents):
+    for n, (k, _) in enumerate(layout.tangents):
         src.add(f"t{n} = g[{k}]")
-        fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)})"
-        src.add(f"if t{n} is None or t{n}.stride() != {spec.stride}: t{n} = {fixed}")
         used.append(f"t{n}")
+    here = "".join(f"t{n} is not None, " for n in range(len(used)))
+    src.add(
+        f"run = holder.run if {' and '.join(f'{t} is not None' for t in used)} else holder.partial(({here}))"
+    )
+    for n, (_, spec) in enumerate(layout.tangents):
+        fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)})"
+        src.add(f"if t{n} is not None and t{n}.stride() != {spec.stride}: t{n} = {fixed}")
     src.add("with Guard(BELOW):")
-    src.add(f"    r = holder.run([*s, {', '.join(used)}{constants}])")
-    src.add(f"return tuple(r) if here is None else {src.name('reached', _reached)}(r, here, {layout.reach!r})")
+    src.add(f"    return tuple(run([*s, {', '.join(used)}{constants}]))")
     backward_text = src.text()
     src.names.update(holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
     for k, c in enumerate(layout.constants):
@@ -98,33 +101,33 @@ def _slot_items(slots: tuple[int, ...]) -> list[str]:
     return [f"o[{k}]" for k in slots]
 
 
-def _reached(grads: Sequence[Tensor | None], here: tuple[bool, ...], reach: tuple[int, ...]) -> tuple[Tensor | None, ...]:
-    """The gradients, but None where every path to the input starts at a gradient that did not arrive."""
-    present = sum(1 << n for n, arrived in enumerate(here) if arrived)
-    return tuple([g if bits & present else None for g, bits in zip(grads, reach, strict=True)])
-
-
-def _arrive(t: Tensor | None, spec: Spec) -> Tensor:
+def _arrive(t: Tensor, spec: Spec) -> Tensor:
     """An incoming gradient in the layout the backward was compiled for."""
-    if t is None:
-        return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device).zero_()
     fixed = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
     return fixed.copy_(t)
 
 
 class _Backward:
-    """The compiled backward, made when first called."""
+    """The compiled backwards, made when first called: the whole one, and one for each set of gradients that came."""
 
-    __slots__ = ("_compile", "run")
+    __slots__ = ("_compile", "_partial", "run")
 
-    def __init__(self, compile_backward: Callable[[], Callable[[list], Sequence]]) -> None:
+    def __init__(self, compile_backward: CompileBackward) -> None:
         self._compile = compile_backward
+        self._partial: dict[tuple[bool, ...], Callable[[list], Sequence]] = {}
         self.run: Callable[[list], Sequence] = self._first
 
     def _first(self, args: list) -> Sequence:
-        run = self._compile()
+        run = self._compile(None)
         self.run = run
         return run(args)
+
+    def partial(self, here: tuple[bool, ...]) -> Callable[[list], Sequence]:
+        """The backward when only these tangents came; takes None for the others."""
+        run = self._partial.get(here)
+        if run is None:
+            run = self._partial[here] = self._compile(here)
+        return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ class Again:
         inputs = self._inputs(ctx)
         with torch.enable_grad():
             mine = [t.view_as(t) if t.requires_grad else t for t in inputs]
-            outs = self.gm(*mine)
+            outs = self.gm.forward(*mine)
             if not isinstance(outs, (tuple, list)):
                 outs = (outs,)
             pairs = [

@@ -25,6 +25,7 @@ class GraphBuilder:
         self.graph = fx.Graph()
         self.input_sources: list[Source] = []
         self.input_tensors: list[torch.Tensor] = []
+        self.input_versions: list[tuple[torch.Tensor, int]] = []
         self.op_count = 0
         self._marker: fx.Node | None = None
 
@@ -41,6 +42,7 @@ class GraphBuilder:
         node.meta["source"] = source.name()
         self.input_sources.append(source)
         self.input_tensors.append(real)
+        self.input_versions.append((fake, fake._version))
         return node
 
     def add_op(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, where: str) -> fx.Node:

@@ -25,7 +25,7 @@ from .. import config
 from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode, origin
 from ..errors import GraphBreakError, GraphliftError
 from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries
-from ..guards import Arg, Const, DistinctTensors, Func, compile_guards
+from ..guards import Arg, Const, DistinctTensors, Func, compile_guards, NoOverlap, StorageOffset
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
 from . import builtin_rules, container_rules, torch_rules  # noqa: F401  (they fill the table of rules)
@@ -322,7 +322,29 @@ def _all_guards(cap: Capture) -> list[Any]:
     sources = tuple(cap.builder.input_sources)
     if len(sources) > 1:
         guards.append(DistinctTensors(sources))
-    return guards + _alias_guards(cap)
+    return guards + _alias_guards(cap) + _memory_guards(cap)
+
+
+def _memory_guards(cap: Capture) -> list[Any]:
+    """Inputs changed in place keep their relation to the memory of all other inputs: the same distance, or none shared."""
+    builder = cap.builder
+    written = [i for i, (fake, version) in enumerate(builder.input_versions) if fake._version != version]
+    if not written:
+        return []
+    homes = [tensor.untyped_storage()._cdata for tensor in builder.input_tensors]
+    together = {homes[i] for i in written if homes.count(homes[i]) > 1}
+    guards: list[Any] = []
+    for home in together:
+        first, *rest = [i for i, h in enumerate(homes) if h == home]
+        offset = builder.input_tensors[first].storage_offset()
+        for other in rest:
+            distance = builder.input_tensors[other].storage_offset() - offset
+            guards.append(StorageOffset(builder.input_sources[first], builder.input_sources[other], distance))
+    alone = tuple(builder.input_sources[i] for i in written if homes[i] not in together)
+    others = tuple(s for i, s in enumerate(builder.input_sources) if i not in written or homes[i] in together)
+    if alone and (others or len(alone) > 1):
+        guards.append(NoOverlap(alone, others))
+    return guards
 
 
 def _alias_guards(cap: Capture) -> list[Any]:
