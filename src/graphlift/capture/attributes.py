@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..guards import ABSENT, Attr, Const, DictItem, IdIs, InstanceDict, Slot, Source, TensorGrad
+from ..guards import ABSENT, Attr, Const, DictItem, Equals, HasKey, IdIs, InstanceDict, Slot, Source, TensorGrad
 from .breaks import Break, Raised
 from .capture import PLAIN_CONSTANTS, Capture, describe
 from .frame import GeneratorVar, IteratorVar, inline
@@ -44,7 +44,9 @@ TENSOR_VALUES = frozenset(
     "shape dtype device ndim requires_grad is_leaf layout is_cuda is_cpu is_sparse is_quantized is_mkldnn is_mps is_xpu "
     "is_sparse_csr is_nested is_meta itemsize nbytes is_vulkan is_xla is_ipu is_maia retains_grad output_nr name names".split()
 )
-TENSOR_VIEWS = frozenset("T mT H mH real imag".split())
+#: Those of them that the guard on a tensor's metadata leaves open.
+_UNGUARDED_VALUES = frozenset(("is_leaf", "retains_grad", "output_nr"))
+TENSOR_VIEWS = frozenset("T mT H mH real imag data".split())
 _CACHED_PROPERTY = functools.cached_property
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 
@@ -61,7 +63,7 @@ def python_type(tracker: Tracker) -> type:
     if kind is DictViewVar:
         return {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}[tracker.kind]  # type: ignore
     if kind is MethodVar:
-        return types.MethodType if isinstance(python_type(tracker.func), type) and python_type(tracker.func) is types.FunctionType else types.BuiltinMethodType  # type: ignore  # noqa: E501
+        return types.BuiltinMethodType if python_type(tracker.func) in C_METHODS else types.MethodType  # type: ignore
     found = _TYPES.get(kind)
     if found is None:
         if isinstance(tracker, IteratorVar):
@@ -138,13 +140,20 @@ def wrap_class_value(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
 
 def _object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
     getter = cap.type_attr(obj.cls, "__getattribute__")
-    if isinstance(getter, types.FunctionType):
-        return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [obj, ConstVar(name)], {})
-    return object_attr(cap, obj, name)
+    fallback = cap.type_attr(obj.cls, "__getattr__")
+    try:
+        if isinstance(getter, types.FunctionType):
+            return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [obj, ConstVar(name)], {})
+        found = object_attr(cap, obj, name)
+    except Raised as raised:
+        if fallback is ABSENT or not issubclass(python_type(raised.value), AttributeError):
+            raise
+        found = None
+    return found if found is not None else _attr_fallback(cap, obj, name, fallback)
 
 
-def object_attr(cap: Capture, obj: ObjectVar, name: str, use_getattr: bool = True) -> Tracker | None:
-    """``object.__getattribute__`` and then the class's ``__getattr__``."""
+def object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
+    """``object.__getattribute__``."""
     raw = cap.type_attr(obj.cls, name)
     if raw is not ABSENT and is_data_descriptor(raw):
         return bind_descriptor(cap, raw, obj, obj.cls, name)
@@ -153,11 +162,11 @@ def object_attr(cap: Capture, obj: ObjectVar, name: str, use_getattr: bool = Tru
     found = cap.dict_get(obj.attrs, name)
     if found is not None:
         return found
-    if raw is not ABSENT:
-        return bind_descriptor(cap, raw, obj, obj.cls, name)
-    if not use_getattr:
-        return None
-    fallback = cap.type_attr(obj.cls, "__getattr__")
+    return bind_descriptor(cap, raw, obj, obj.cls, name) if raw is not ABSENT else None
+
+
+def _attr_fallback(cap: Capture, obj: ObjectVar, name: str, fallback: Any) -> Tracker | None:
+    """What the class's ``__getattr__`` gives where the plain lookup failed."""
     if fallback is torch.nn.Module.__getattr__:
         return _module_attr(cap, obj, name)
     if isinstance(fallback, types.FunctionType):
@@ -235,9 +244,13 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
         return cap.realize(obj.slots[name])
     if type(obj.payload) is TupleVar and hasattr(cls, "n_sequence_fields"):
         return _structseq_field(cap, raw, obj, cls)
-    if name in ("__weakref__", "__traceback__", "__context__", "__cause__", "__suppress_context__") and obj.obj is None:
+    if name in ("__weakref__", "__traceback__", "__context__", "__cause__") and obj.obj is None:
         return NONE
     if obj.obj is None:
+        if name == "__suppress_context__":
+            return ConstVar(False)
+        if issubclass(cls, BaseException) and not issubclass(cls, StopIteration):
+            raise Break("unsupported-attribute", f"{name} of a {cls.__name__} made in the captured code")
         return None
     assert obj.source is not None
     try:
@@ -429,6 +442,8 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
 
 def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     if name in TENSOR_VALUES:
+        if name in _UNGUARDED_VALUES and obj.source is not None:
+            cap.guard(Equals(Slot(obj.source, name), getattr(_real_of(cap, obj), name)))
         return cap.from_python(getattr(obj.fake, name))
     if name in TENSOR_VIEWS:
         return cap.emit("call_function", getattr, [obj, ConstVar(name)], {}, getattr)
@@ -441,13 +456,17 @@ def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     raw = cap.type_attr(obj.cls, name)
     if isinstance(raw, (types.FunctionType, *C_METHODS)):
         return MethodVar(wrap_class_value(cap, obj.cls, name, raw), obj)
-    real_attrs = getattr(_real_of(cap, obj), "__dict__", {})
-    if name in real_attrs and obj.source is not None:
-        return cap.wrap(real_attrs[name], DictItem(InstanceDict(obj.source), name))
+    real = _real_of(cap, obj)
+    if real is not None and obj.source is not None:
+        if name in real.__dict__:
+            return cap.wrap(real.__dict__[name], DictItem(InstanceDict(obj.source), name))
+        cap.guard(HasKey(InstanceDict(obj.source), name, False))
     if raw is ABSENT:
-        if obj.source is not None and not real_attrs:
-            return None
         return None
+    if name == "grad_fn" and obj.fake.grad_fn is None:
+        if real is not None and obj.source is not None:
+            cap.guard(IdIs(Slot(obj.source, "grad_fn"), None))
+        return NONE
     raise Break("unsupported-attribute", f"{name} of a tensor")
 
 
@@ -548,7 +567,7 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
             inline(cap, ConstVar(setter, Const(setter, name)), [wrap_class_value(cap, obj.cls, name, raw), obj, value], {})
             return
         raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
-    if obj.obj is None and not obj.cls.__dictoffset__:
+    if not obj.cls.__dictoffset__:
         raise cap.raise_(AttributeError, f"'{obj.cls.__name__}' object has no attribute '{name}'")
     cap.dict_set(obj.attrs, name, value)
 

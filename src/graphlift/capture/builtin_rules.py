@@ -146,7 +146,7 @@ def _object_getattribute(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj, name = cap.realize(args[0]), text(cap, args[1])
     if type(obj) is not ObjectVar:
         return get_attr(cap, obj, name)
-    found = object_attr(cap, obj, name, use_getattr=False)
+    found = object_attr(cap, obj, name)
     if found is None:
         raise cap.raise_(AttributeError, f"'{obj.cls.__name__}' object has no attribute '{name}'")
     return found
@@ -406,34 +406,94 @@ for _cls, _special in ((int, "__int__"), (float, "__float__"), (complex, "__comp
 
 @rule(str)
 def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if args and type(cap.realize(args[0])) is ObjectVar:
-        obj = cap.realize(args[0])
-        if issubclass(obj.cls, BaseException) and cap.type_attr(obj.cls, "__str__") is BaseException.__str__:  # type: ignore
-            values = [cap.value_of(a) for a in iterate(cap, obj.slots["args"])]  # type: ignore[attr-defined]
-            return ConstVar("" if not values else str(values[0]) if len(values) == 1 else str(tuple(values)))
-        raw = cap.type_attr(obj.cls, "__str__")  # type: ignore[attr-defined]
+    if not args:
+        return ConstVar("")
+    obj = cap.realize(args[0])
+    if type(obj) is ObjectVar:
+        raw = cap.type_attr(obj.cls, "__str__")
+        if raw in (BaseException.__str__, KeyError.__str__):
+            return _exception_text(cap, obj, raw)
         if isinstance(raw, types.FunctionType):
-            return call_special(cap, obj, "__str__", [])
+            return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
+        if raw is object.__str__ and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
+            return _repr(cap, args, kwargs)
     try:
-        return evaluate(cap, str, *[cap.value_of(a) for a in args])
+        return evaluate(cap, str, *[_whole_value(cap, a) for a in args])
     except NotConst:
         raise Break("unsupported-builtin", f"str() of a {describe(args[0])}") from None
 
 
+def _exception_text(cap: Capture, error: ObjectVar, how: Any) -> Tracker:
+    """``str()`` of an exception: its only argument, or all of them as a tuple (KeyError shows the repr)."""
+    items = iterate(cap, get_attr(cap, error, "args"))
+    if not items:
+        return ConstVar("")
+    shown = items[0] if len(items) == 1 else TupleVar(items)
+    return call(cap, ConstVar(repr if len(items) == 1 and how is KeyError.__str__ else str), [shown], {})
+
+
+def _text_of(cap: Capture, result: Tracker, method: str) -> Tracker:
+    if not isinstance(cap.value_of(result), str):
+        raise cap.raise_(TypeError, f"{method} returned non-string (type {python_type(result).__name__})")
+    return result
+
+
+def _whole_value(cap: Capture, tracker: Tracker) -> Any:
+    """The value of a constant whose text does not depend on code of the user's."""
+    tracker = cap.realize(tracker)
+    if type(tracker) is ObjectVar and cap.type_attr(tracker.cls, "__repr__") is not tuple.__repr__:
+        raise NotConst
+    return cap.value_of(tracker)
+
+
 @rule(repr)
 def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    obj = cap.realize(args[0])
+    if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
+        return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
+    if type(obj) is ObjectVar and cap.type_attr(obj.cls, "__repr__") is BaseException.__repr__:
+        values = [repr(cap.value_of(item)) for item in iterate(cap, get_attr(cap, obj, "args"))]
+        return ConstVar(f"{obj.cls.__name__}({', '.join(values)})")
     try:
-        return evaluate(cap, repr, cap.value_of(args[0]))
+        return evaluate(cap, repr, _whole_value(cap, obj))
     except NotConst:
-        raise Break("unsupported-builtin", f"repr() of a {describe(args[0])}") from None
+        raise Break("unsupported-builtin", f"repr() of a {describe(obj)}") from None
+
+
+@rule(ascii)
+def _ascii(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return evaluate(cap, lambda text: text.encode("ascii", "backslashreplace").decode(), cap.value_of(_repr(cap, args, kwargs)))
+
+
+@rule(format)
+def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    obj = cap.realize(args[0])
+    spec = cap.value_of(args[1]) if len(args) > 1 else ""
+    if type(obj) is TensorVar:
+        raise Break("unsupported-call", "formatting of a tensor")
+    if type(obj) is ObjectVar:
+        raw = cap.type_attr(obj.cls, "__format__")
+        if isinstance(raw, types.FunctionType):
+            return call_special(cap, obj, "__format__", [ConstVar(spec)])
+        if raw is object.__format__:
+            if spec:
+                raise cap.raise_(TypeError, f"unsupported format string passed to {obj.cls.__name__}.__format__")
+            return _str(cap, [obj], {})
+    try:
+        return evaluate(cap, format, _whole_value(cap, obj), spec)
+    except NotConst:
+        raise Break("unsupported-call", f"formatting of a {describe(obj)}") from None
 
 
 @rule(hash)
 def _hash(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    obj = cap.realize(args[0])
+    if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__hash__"), types.FunctionType):
+        return call_special(cap, obj, "__hash__", [])
     try:
-        return evaluate(cap, hash, cap.value_of(args[0]))
+        return evaluate(cap, hash, _whole_value(cap, obj))
     except NotConst:
-        raise Break("unsupported-builtin", f"hash() of a {describe(args[0])}") from None
+        raise Break("unsupported-builtin", f"hash() of a {describe(obj)}") from None
 
 
 # --- iterators -----------------------------------------------------------------------------------------------------------------
@@ -450,10 +510,22 @@ def _iter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _next(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     try:
         return next_item(cap, args[0])
-    except Exhausted:
+    except Exhausted as end:
         if len(args) > 1:
-            return args[1]
-        raise cap.raise_(StopIteration) from None
+            return cap.realize(args[1])
+        raise _stop_iteration(cap, end) from None
+
+
+def _stop_iteration(cap: Capture, end: Exhausted) -> Raised:
+    """The StopIteration that carries what a generator returned."""
+    raised = cap.raise_(StopIteration)
+    if end.value is not None:
+        error = raised.value
+        assert type(error) is ObjectVar
+        error.slots["value"] = end.value
+        if not is_same(cap, end.value, NONE):
+            error.slots["args"] = TupleVar([end.value])
+    return raised
 
 
 @rule(range)
@@ -614,12 +686,11 @@ def _extreme(target: Any, replacement: Callable[..., Any]) -> None:
         items = args[0] if len(args) == 1 else TupleVar(list(args))
         key = cap.realize(kwargs.get("key", NONE))
         missing = ConstVar(polyfills._MISSING)
-        try:
-            if is_same(cap, key, NONE) and "default" not in kwargs:
-                return evaluate(cap, target, cap.value_of(TupleVar(iterate(cap, items))))
-        except NotConst:
-            pass
         found = TupleVar(iterate(cap, items))
+        if is_same(cap, key, NONE) and found.items and all(type(item) is ConstVar for item in found.items):
+            values = [cap.value_of(item) for item in found.items]
+            best = cap.value_of(evaluate(cap, lambda: target(range(len(values)), key=values.__getitem__)))
+            return found.items[best]
         return call(cap, ConstVar(replacement), [found, key, kwargs.get("default", missing), missing], {})
 
 
@@ -691,12 +762,15 @@ def _function_get(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(functools.update_wrapper)
 def _update_wrapper(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     wrapper, wrapped = cap.realize(args[0]), cap.realize(args[1])
-    if type(wrapper) is FunctionVar:
-        wrapper.attrs.known["__wrapped__"] = wrapped
-        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+    if type(wrapper) is FunctionVar and len(args) == 2 and not kwargs:
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
             found = find_attr(cap, wrapped, name)
             if found is not None:
                 wrapper.attrs.known[name] = found
+        own = find_attr(cap, wrapped, "__dict__")
+        if type(own) is DictVar:
+            wrapper.attrs.known.update(cap.complete(own).known)
+        wrapper.attrs.known["__wrapped__"] = wrapped
         return wrapper
     raise Break("unsupported-call", "functools.update_wrapper")
 
@@ -729,13 +803,9 @@ def _generator_send(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if type(generator) is not GeneratorVar:
         raise Break("generator", f"a generator made outside ({describe(generator)})")
     try:
-        return generator.resume(cap, args[1] if len(args) > 1 else NONE)
-    except Exhausted:
-        error = cap.exception_var(StopIteration())
-        if not is_same(cap, generator.result, NONE):
-            error.slots["args"] = TupleVar([generator.result])
-        error.slots["value"] = generator.result
-        raise Raised(error) from None
+        return generator.resume(cap, cap.realize(args[1]) if len(args) > 1 else NONE)
+    except Exhausted as end:
+        raise _stop_iteration(cap, end) from None
 
 
 @rule(types.GeneratorType.throw)
@@ -748,10 +818,8 @@ def _generator_throw(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         error = construct(cap, error.value, [], {})
     try:
         return generator.throw(cap, error)
-    except Exhausted:
-        stop = cap.exception_var(StopIteration())
-        stop.slots["value"] = generator.result
-        raise Raised(stop) from None
+    except Exhausted as end:
+        raise _stop_iteration(cap, end) from None
 
 
 @rule(types.GeneratorType.close)
@@ -759,15 +827,5 @@ def _generator_close(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     generator = cap.realize(args[0])
     if type(generator) is not GeneratorVar:
         raise Break("generator", f"a generator made outside ({describe(generator)})")
-    if generator.done or not generator.started:
-        generator.done = True
-        return NONE
-    try:
-        generator.throw(cap, cap.exception_var(GeneratorExit()))
-    except Exhausted:
-        return NONE
-    except Raised as raised:
-        if issubclass(python_type(raised.value), (GeneratorExit, StopIteration)):
-            return NONE
-        raise
-    raise cap.raise_(RuntimeError, "generator ignored GeneratorExit")
+    generator.close(cap, cap.exception_var(GeneratorExit()))
+    return NONE
