@@ -122,6 +122,27 @@ def test_partial_gradients_and_unused_outputs() -> None:
     assert y.requires_grad
 
 
+def test_what_no_gradient_reaches_gets_none() -> None:
+    def f(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> tuple:
+        h = (x @ w).sin()
+        return h @ v, (h * u).sum(), h
+
+    def fresh() -> list[Tensor]:
+        torch.manual_seed(0)
+        return [torch.randn(3, 3, requires_grad=True) for _ in range(4)]
+
+    c = compiled(f, *fresh())
+    for which in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        ours, theirs = fresh(), fresh()
+        for run, inputs in ((c, ours), (f, theirs)):
+            outs = run(*inputs)
+            sum(outs[k].square().sum() for k in which).backward()
+        for a, b in zip(theirs, ours, strict=True):
+            assert (a.grad is None) == (b.grad is None), which
+            if a.grad is not None:
+                torch.testing.assert_close(a.grad, b.grad)
+
+
 def test_expanded_and_permuted_incoming_gradients() -> None:
     x = torch.randn(3, 4, requires_grad=True)
     c = compiled(lambda x: x.sin(), x)

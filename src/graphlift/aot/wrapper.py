@@ -231,9 +231,8 @@ def _copies(plain: list[Mutation], result: str) -> list[str]:
 def _base_statements(src: Source, bases: list[SyntheticBase], result: str) -> list[str]:
     statements = []
     for n, base in enumerate(bases):
-        if base.slot is None:
-            continue
-        statements.append(f"b{n}.copy_({result}[{base.slot}])")
+        if base.slot is not None:
+            statements.append(f"b{n}.copy_({result}[{base.slot}])")
         for i in base.written:
             statements.append(f"torch.autograd.graph.increment_version(i[{i}])")
     return statements

@@ -1,0 +1,66 @@
+"""The backward for gradients that did not come: what autograd leaves undefined is neither computed nor zero.
+
+In: backward operators, and which tangents are defined. Out: the operators still needed, and gradients with None.
+Always: an input that only absent tangents reach gets None, as in eager (an optimizer then leaves it alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..fake.ops import aten
+from .ir import BACKWARD, Op, Value, inputs_of, substitute
+from .views import same_layout
+
+
+def without(
+    ops: Sequence[Op], tangents: Sequence[Value], grads: Sequence[Value | None], defined: Sequence[bool]
+) -> tuple[list[Op], list[Value | None]]:
+    """The backward when only some tangents are defined. The given operators are left as they are."""
+    absent: set[Value] = {t for t, d in zip(tangents, defined, strict=True) if not d}
+    reached: set[Value] = {t for t, d in zip(tangents, defined, strict=True) if d}
+    env: dict[Value, Value] = {}
+    kept: list[Op] = []
+    for op in ops:
+        inputs = inputs_of(op)
+        missing = [v for v in inputs if v in absent]
+        present = any(env.get(v, v) in reached for v in inputs)
+        if missing and not present:
+            absent.update(op.outs)
+            continue
+        if present:
+            reached.update(op.outs)
+        if missing and op.func is aten.add.Tensor:
+            (other,) = (env.get(v, v) for v in inputs if v not in absent)
+            if same_layout(other.spec, op.outs[0].spec) and not op.kwargs:
+                env[op.outs[0]] = other
+                continue
+        for v in dict.fromkeys(missing):
+            zero = _zeros(v)
+            kept.append(zero)
+            env[v] = zero.outs[0]
+        copy = Op(op.func, substitute(op.args, env), substitute(op.kwargs, env), op.stage, op.source)
+        copy.outs, copy.random = op.outs, op.random
+        kept.append(copy)
+    found = [None if g is None or g in absent else env.get(g, g) for g in grads]
+    return _needed(kept, found), found
+
+
+def _zeros(like: Value) -> Op:
+    spec = like.spec
+    op = Op(
+        aten.full.default, (list(spec.shape), 0), {"dtype": spec.dtype, "device": spec.device}, BACKWARD, None
+    )
+    op.outs.append(Value(spec, op))
+    return op
+
+
+def _needed(ops: list[Op], grads: Sequence[Value | None]) -> list[Op]:
+    live = {g for g in grads if g is not None}
+    kept = []
+    for op in reversed(ops):
+        if op.random or not live.isdisjoint(op.outs):
+            kept.append(op)
+            live.update(inputs_of(op))
+    kept.reverse()
+    return kept
