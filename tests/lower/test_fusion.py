@@ -34,8 +34,8 @@ def test_layer_norm_with_residual_is_one_kernel() -> None:
 def test_cross_entropy_statistics_share_a_kernel_with_softmax() -> None:
     target = torch.randint(0, 16, (30,))
     plan = check(lambda x, t: F.cross_entropy(x.view(30, 16), t), X, target)
-    assert shapes(plan)[0] == ((30,), (16,), 2)  # the maximum and the sum: the logits are never written
-    assert all(outer == () for outer, _, _ in shapes(plan)[1:])
+    over_rows = [s for s in shapes(plan) if s[0]]
+    assert over_rows == [((30,), (16,), 2)]  # the maximum and the sum: log-probabilities are never written
 
 
 def test_bias_gradient_reduces_along_rows_and_keeps_columns_outer() -> None:
@@ -106,8 +106,8 @@ def test_a_bias_is_added_by_the_kernel_that_reads_the_sum() -> None:
     bias, weight = torch.randn(8), torch.randn(16, 8)
     plan = check(lambda x, b, w: F.gelu(torch.addmm(b, x.view(30, 16), w)), X, bias, weight)
     assert externs(plan) == ["aten.mm.default"] and len(kernels(plan)) == 1
-    plan = check(lambda x, b, w: torch.addmm(b, x.view(30, 16), w).view(6, 5, 8) @ torch.ones(8, 3), X, bias, weight)
-    assert "aten.addmm.default" in externs(plan) and not kernels(plan)
+    plan = check(lambda x, b, w: torch.addmm(b, x.view(30, 16), w) @ w.T, X, bias, weight)
+    assert externs(plan) == ["aten.addmm.default", "aten.mm.default"] and not kernels(plan)
 
 
 def test_dead_code_is_removed_but_random_draws_stay() -> None:

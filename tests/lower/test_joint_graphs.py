@@ -91,7 +91,7 @@ IMAGES, LABELS = torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))
 @pytest.mark.parametrize(
     ("module", "loss", "inputs", "extern"),
     [
-        (Transformer, _language, (IDS,), {"mm", "addmm", "bmm", "bernoulli", "empty", "empty_like",
+        (Transformer, _language, (IDS,), {"mm", "addmm", "bmm", "bernoulli", "empty_strided",
                                            "embedding_dense_backward"}),
         (Residual, _classes, (IMAGES, LABELS), {"mm", "addmm", "convolution", "convolution_backward"}),
         (lambda: Residual().to(memory_format=torch.channels_last), _classes,

@@ -37,7 +37,8 @@ ALIASES = {
     "nn.functional.group_norm",
 }
 SKIPPED = {
-    "empty_like", "new_empty", "randint_like",  # not a function of their arguments
+    # not a function of their arguments
+    "empty_like", "new_empty", "empty", "empty_strided", "new_empty_strided", "randint_like",
     "narrow", "chunk", "unsafe_chunk",  # samples with tensors for numbers
     "as_strided", "as_strided_copy", "view_as_real",  # rows that say: ATen
     "nn.functional.binary_cross_entropy_with_logits",  # torch's tracer replaces it by another formula

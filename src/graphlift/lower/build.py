@@ -240,10 +240,10 @@ class _GraphBuilder:
         self.graph.order.append(call)
         return results[0] if single else tuple(results)
 
-    def call_aten(self, target: Any, args: tuple[Any, ...], meta: Meta) -> Value:
+    def call_aten(self, target: Any, args: tuple[Any, ...], meta: Meta, **kwargs: Any) -> Value:
         """An extern call that a row makes, of one tensor."""
         node = self.b.origin
-        call = Extern(target, (), {}, node)
+        call = Extern(target, (), kwargs, node)
         call.args = self._placed(args, call)
         self.list_new()
         value = self.b.buffer(meta, f"{node.name}_{target.overloadpacket.__name__}")

@@ -463,6 +463,14 @@ def ones(b: Builder, out: Meta, *_: Any, **__: Any) -> Value:
     return b.full(out.shape, 1, out.dtype, out.device)
 
 
+@row("empty_like", "new_empty", "empty.memory_format", "empty_strided", "new_empty_strided")
+def empty(b: Builder, out: Meta, *_: Any, **__: Any) -> Value:
+    """Memory of the result's geometry; a tensor given for its geometry is not computed for it."""
+    target = torch.ops.aten.empty_strided.default
+    value: Value = b.call(target, (out.shape, out.stride), out, dtype=out.dtype, device=out.device)
+    return value
+
+
 @row("scalar_tensor")
 def scalar_tensor(b: Builder, out: Meta, number: Any, **_: Any) -> Value | None:
     return b.full((), number, out.dtype, out.device) if isinstance(number, (bool, int, float)) else None

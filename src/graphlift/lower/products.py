@@ -14,8 +14,16 @@ import torch.fx
 
 from graphlift.lower.expr import add
 from graphlift.lower.pointwise import Scalar
-from graphlift.lower.table import ROWS, row
+from graphlift.lower.table import ROWS, overload, row
 from graphlift.lower.values import Builder, Meta, Value
+
+GEOMETRY_ONLY = frozenset(
+    overload(n)
+    for n in (
+        *("empty_like", "zeros_like", "ones_like", "full_like"),
+        *("new_empty", "new_zeros", "new_ones", "new_full"),
+    )
+)
 
 
 def read_by_kernels(node: torch.fx.Node) -> bool:
@@ -24,7 +32,7 @@ def read_by_kernels(node: torch.fx.Node) -> bool:
     pending = [node]
     while pending:
         for user in pending.pop().users:
-            if user.op == "output":
+            if user.op == "output" or user.target in GEOMETRY_ONLY:
                 continue
             if user.target is operator.getitem or _is_view(user.target):
                 pending.append(user)
@@ -51,5 +59,5 @@ def addmm(
     """
     if beta != 1 or alpha != 1 or out.dtype != torch.float32 or not read_by_kernels(b.origin):
         return None
-    product = b.call(torch.ops.aten.mm.default, (first, second), out)
+    product: Value = b.call(torch.ops.aten.mm.default, (first, second), out)
     return b.point_at(out.shape, add, (product, bias), out.dtype, 1)

@@ -524,26 +524,39 @@ def schedule(graph: Graph) -> list[Unit]:
 
 
 def _ordered(scheduler: Scheduler, units: list[Unit], live: Sequence[Entry]) -> list[Unit]:
-    """Dependencies first; among the ready, program order of the last member."""
+    """Dependencies first; among the ready, program order of the last member. What is computed from inputs alone waits
+    for its first reader: it can be made at any time, and would only occupy memory until then.
+    """
     positions = {id(e): k for k, e in enumerate(live)}
-    parents = [0] * len(units)
-    for children in scheduler.children:
+    parents: list[list[int]] = [[] for _ in units]
+    for number, children in enumerate(scheduler.children):
         for child in children:
-            parents[child] += 1
+            parents[child].append(number)
+    shown = {p.root.unit for p in scheduler.graph.outputs if isinstance(p, Place)}
+    order = _topological(parents, scheduler.children, list(range(len(units))))
+    waits: set[int] = set()
+    for number in order:
+        if isinstance(units[number], Group) and number not in shown and waits.issuperset(parents[number]):
+            waits.add(number)
+    keys = [unit.position if isinstance(unit, Group) else positions[id(unit)] for unit in units]
+    for number in reversed(order):
+        if number in waits:
+            keys[number] = min([keys[child] for child in scheduler.children[number]], default=keys[number])
+    return [units[number] for number in _topological(parents, scheduler.children, keys)]
 
-    def key(number: int) -> tuple[int, int]:
-        unit = units[number]
-        return (unit.position if isinstance(unit, Group) else positions[id(unit)], number)
 
-    ready = [key(n) for n in range(len(units)) if not parents[n]]
+def _topological(parents: list[list[int]], children: list[set[int]], keys: list[int]) -> list[int]:
+    """All numbers, parents first; the smallest key among the ready next."""
+    missing = [len(p) for p in parents]
+    ready = [(keys[n], n) for n in range(len(parents)) if not missing[n]]
     heapq.heapify(ready)
     result = []
     while ready:
         _, number = heapq.heappop(ready)
-        result.append(units[number])
-        for child in scheduler.children[number]:
-            parents[child] -= 1
-            if not parents[child]:
-                heapq.heappush(ready, key(child))
-    assert len(result) == len(units), "fusion made a cycle"
+        result.append(number)
+        for child in children[number]:
+            missing[child] -= 1
+            if not missing[child]:
+                heapq.heappush(ready, (keys[child], child))
+    assert len(result) == len(parents), "fusion made a cycle"
     return result

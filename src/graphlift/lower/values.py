@@ -128,7 +128,7 @@ class Builder:
         self.origin: Any = None
         self.bounds: dict[Any, Bounds] = {}
         self.checks: list[tuple[int, Bounds]] = []  # with the number of values that were there before
-        # Set by the graph builder: a value's place in memory; a call of ATen (target, args, meta of the result).
+        # Set by the graph builder: a value's place in memory; a call of ATen (target, args, meta, **kwargs).
         self.place_of: Any = None
         self.call: Any = None
 
