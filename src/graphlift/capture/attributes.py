@@ -367,7 +367,7 @@ def _function_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
     source: Source = obj.source or Const(fn, fn.__qualname__)
     if name in _FUNCTION_NAMES:
         value = getattr(fn, name)
-        if name in ("__defaults__", "__kwdefaults__"):
+        if name in ("__defaults__", "__kwdefaults__") or not isinstance(source, Const):
             return cap.wrap(value, Attr(source, name))
         return cap.from_python(value)
     if name == "__globals__":
@@ -419,7 +419,7 @@ def _method_attr(cap: Capture, obj: MethodVar, name: str) -> Tracker | None:
 
 def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
     self_var = obj.self_var
-    is_class = type(self_var) is ConstVar and isinstance(self_var.value, type)
+    is_class = type(self_var) is ConstVar and isinstance(self_var.value, type) and issubclass(self_var.value, obj.cls)
     cls = self_var.value if is_class else python_type(self_var)  # type: ignore[attr-defined]
     mro = cls.__mro__
     for base in mro[mro.index(obj.cls) + 1 :]:

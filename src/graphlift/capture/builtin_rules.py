@@ -13,6 +13,7 @@ import functools
 import inspect
 import itertools
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from .attributes import (
     set_attr,
 )
 from .breaks import Break, Exhausted, Raised
-from .calls import call, call_special, construct, new_object, type_call
+from .calls import call, call_special, construct, known_object, new_object, type_call
 from .capture import Capture, NotConst, describe
 from .frame import CallIter, GeneratorVar, SeqIter
 from .protocol import (
@@ -195,8 +196,7 @@ def _type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(isinstance)
 def _isinstance(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    value = cap.realize(args[0])
-    return ConstVar(_instance_of(cap, value, cap.value_of(args[1])))
+    return ConstVar(_instance_of(cap, cap.realize(args[0]), known_object(cap, args[1])))
 
 
 def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
@@ -213,7 +213,10 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     if type(value) is OpaqueVar:
         return isinstance(value.value, cls)
     found = python_type(value)
-    if type(value) is ObjectVar and value.obj is not None and type(cls).__instancecheck__ is not type.__instancecheck__:
+    check = cap.type_attr(type(cls), "__instancecheck__")
+    if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch")):
+        return truth(cap, call_special(cap, ConstVar(cls, Const(cls, cls.__name__)), "__instancecheck__", [value]))
+    if type(value) is ObjectVar and value.obj is not None and check is not type.__instancecheck__:
         return isinstance(value.obj, cls)
     if issubclass(found, cls):
         return True
@@ -255,6 +258,19 @@ def _super(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(super.__init__)
 def _super_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     raise Break("unsupported-call", "super().__init__ called as a function")
+
+
+@rule(sys.exc_info)
+def _exc_info(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    error = cap.handled()
+    if error is None:
+        raise Break("frame-introspection", "sys.exc_info() outside of the captured handlers")
+    return TupleVar([cap.from_python(python_type(error)), error, NONE])
+
+
+@rule(BaseException.with_traceback)
+def _with_traceback(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return _own_object(cap, args[0])
 
 
 @rule(id)
@@ -411,7 +427,7 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__str__")
-        if raw in (BaseException.__str__, KeyError.__str__):
+        if isinstance(raw, types.WrapperDescriptorType) and raw.__objclass__ in _PLAIN_TEXT_EXCEPTIONS:
             return _exception_text(cap, obj, raw)
         if isinstance(raw, types.FunctionType):
             return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
@@ -421,6 +437,10 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return evaluate(cap, str, *[_whole_value(cap, a) for a in args])
     except NotConst:
         raise Break("unsupported-builtin", f"str() of a {describe(args[0])}") from None
+
+
+#: Classes whose `__str__` shows the arguments and nothing else (NameError's knows of suggestions only in tracebacks).
+_PLAIN_TEXT_EXCEPTIONS = (BaseException, KeyError, NameError, AttributeError)
 
 
 def _exception_text(cap: Capture, error: ObjectVar, how: Any) -> Tracker:

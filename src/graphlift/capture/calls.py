@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..guards import ABSENT, Const
+from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
 from .attributes import bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
@@ -131,7 +131,12 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Track
     except TypeError:
         found = None
     if found is not None:
-        return found(cap, args, kwargs)
+        try:
+            return found(cap, args, kwargs)
+        except IndexError as error:  # the rule asked for an argument that was not given
+            if error.__traceback__ is None or error.__traceback__.tb_next is None or error.__traceback__.tb_next.tb_next is not None:
+                raise
+            raise Break("unsupported-call", f"{_name(value)} with {len(args)} arguments") from None
     mark = mark_of(value)
     if mark is not None:
         return _call_marked(cap, fn, mark, args, kwargs)
@@ -175,9 +180,7 @@ def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwar
     except NotConst:
         raise Break("unsupported-call", f"{value.__qualname__} assumed constant, with arguments that are not") from None
     result = value(*real_args, **real_kwargs)
-    if isinstance(result, torch.Tensor):
-        return cap.wrap(result, Const(result, f"result_of_{value.__name__}"))
-    return cap.from_python(result)
+    return cap.wrap(result, Const(result, f"result_of_{value.__name__}"))
 
 
 def _call_lru_cache(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
@@ -193,13 +196,17 @@ def _call_lru_cache(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tra
         raise Raised(cap.exception_var(error)) from error
     if isinstance(result, torch.Tensor):
         raise Break("c-function", f"cached function {value.__qualname__} returns a tensor")
-    return cap.from_python(result)
+    return cap.wrap(result, Const(result, f"result_of_{value.__name__}"))
 
 
 def known_object(cap: Capture, tracker: Tracker) -> Any:
     """The real object behind a tracker: a constant, or a pre-existing object that the region has not changed."""
     tracker = cap.realize(tracker)
-    if type(tracker) is ObjectVar and tracker.obj is not None and not tracker.attrs.log:
+    if type(tracker) is ObjectVar and tracker.obj is not None:
+        if tracker.attrs.log or tracker.slots_written or (tracker.payload is not None and id(tracker.payload) in cap.changed):
+            raise NotConst
+        if tracker.source is not None and not isinstance(tracker.source, Const):
+            cap.guard(IdIs(tracker.source, tracker.obj))
         return tracker.obj
     return cap.value_of(tracker)
 
@@ -365,10 +372,15 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
     return result
 
 
+_IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
+
+
 def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     """A fresh instance as the C-level ``__new__`` of its base makes it."""
-    from .protocol import iterate
+    from .protocol import evaluate, iterate
 
+    if cls.__flags__ & _IS_ABSTRACT:
+        evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
     result = ObjectVar(cls)
     if issubclass(cls, BaseException):
         result.slots["args"] = TupleVar(list(args))
@@ -382,7 +394,7 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
         result.payload = ListVar([])
     elif issubclass(cls, (set, frozenset)):
         result.payload = SetVar({}, set if issubclass(cls, set) else frozenset)
-    elif not cls.__flags__ & (1 << 9) or not _plain_layout(cls):
+    elif cls is not object and (not cls.__flags__ & (1 << 9) or not _plain_layout(cls)):
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
     return result
 

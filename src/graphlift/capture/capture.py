@@ -42,6 +42,7 @@ from ..guards import (
     TypeAttr,
     TypeIs,
 )
+from ..marks import mark_of
 from .breaks import Break, Raised
 from .graph import GraphBuilder
 from .trackers import (
@@ -168,7 +169,7 @@ class Capture:
         known = self.memo.get(id(value))
         if known is not None:
             if known.source is not None and known.source != source:
-                if type(known) is not ConstVar:
+                if type(known) is not ConstVar or is_inner_function(value):
                     self.guard(SameObject(known.source, source))
                 elif not isinstance(source, Const):
                     self.guard(IdIs(source, value))
@@ -248,6 +249,16 @@ class Capture:
 
     def wrap_cell(self, value: types.CellType, source: Source) -> Tracker:
         return CellVar(None, source, value)
+
+    def wrap_function(self, value: types.FunctionType, source: Source) -> Tracker:
+        """Functions are constants; one made by another function is known by its code, since each call makes a new one."""
+        if not isinstance(source, Const):
+            if is_inner_function(value):
+                self.guard(IdIs(Attr(source, "__code__"), value.__code__))
+                self.guard(IdIs(Attr(source, "__globals__"), value.__globals__))
+            else:
+                self.guard(IdIs(source, value))
+        return ConstVar(value, source)
 
     def wrap_partial(self, value: functools.partial, source: Source) -> Tracker:
         self.guard(TypeIs(source, functools.partial))
@@ -366,6 +377,7 @@ class Capture:
         tracker = self.realize(tracker)
         kind = type(tracker)
         if kind is ConstVar:
+            self.pin(tracker)  # type: ignore[arg-type]
             return tracker.value  # type: ignore[attr-defined]
         if kind is TupleVar:
             return tuple(self.value_of(item) for item in tracker.items)  # type: ignore[attr-defined]
@@ -381,6 +393,11 @@ class Capture:
             cls = tracker.cls  # type: ignore[attr-defined]
             return cls._make(items) if hasattr(cls, "_make") else cls(items)
         raise NotConst
+
+    def pin(self, tracker: ConstVar) -> None:
+        """The very object is used: guard its identity where so far only its kind is."""
+        if type(tracker.value) is types.FunctionType and tracker.source is not None and not isinstance(tracker.source, Const):
+            self.guard(IdIs(tracker.source, tracker.value))
 
     # --- dictionaries ------------------------------------------------------------------------------------------------
 
@@ -513,6 +530,7 @@ class Capture:
         if kind is TensorVar:
             return tracker.node, tracker.fake  # type: ignore[attr-defined]
         if kind is ConstVar:
+            self.pin(tracker)  # type: ignore[arg-type]
             value = tracker.value  # type: ignore[attr-defined]
             return (tuple(value) if type(value) is torch.Size else value), value
         if kind in (TupleVar, ListVar):
@@ -602,6 +620,11 @@ def key_value(key: Any) -> Any:
     return key
 
 
+def is_inner_function(value: Any) -> bool:
+    """Whether the function was made by another function, and nothing marks it."""
+    return type(value) is types.FunctionType and "<locals>" in value.__qualname__ and mark_of(value) is None
+
+
 def contains_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return True
@@ -633,6 +656,7 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
     OrderedDict: Capture.wrap_dict,
     set: Capture.wrap_set,
     frozenset: Capture.wrap_set,
+    types.FunctionType: Capture.wrap_function,
     types.MethodType: Capture.wrap_method,
     types.CellType: Capture.wrap_cell,
     functools.partial: Capture.wrap_partial,

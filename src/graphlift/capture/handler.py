@@ -311,7 +311,8 @@ def _finish(
 
 def _eager_reason(problem: Exception, frame: Frame, reason: BreakReason | None) -> BreakReason:
     if isinstance(problem, RunEagerly):
-        return BreakReason(problem.code, problem.detail, frame.code.co_filename, frame.line)
+        detail = f"{problem.detail}; the break: {reason.headline()}" if reason else problem.detail
+        return BreakReason(problem.code, detail, frame.code.co_filename, frame.line)
     code = "break-in-except-handler" if "handler" in str(problem) else "not-capturable"
     detail = f"{problem}; the break: {reason.headline()}" if reason else str(problem)
     return BreakReason(code, detail, frame.code.co_filename, frame.line)

@@ -321,7 +321,9 @@ def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
 
 
 #: Types whose values may be equal without being the same object, so that `is` needs the very object.
-_EQUAL_NOT_SAME = frozenset({int, float, str, bytes, complex, range, slice, torch.Size, torch.device})
+_EQUAL_NOT_SAME = frozenset(
+    {int, float, str, bytes, complex, range, slice, torch.Size, torch.device, types.FunctionType}
+)
 
 
 def payload_of(tracker: Tracker) -> Tracker:

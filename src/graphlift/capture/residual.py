@@ -114,6 +114,8 @@ class Residual:
         if kind is LazyVar:
             return self.load(tracker.source)  # type: ignore[arg-type]
         if kind is ConstVar:
+            if type(tracker.value) is types.FunctionType and tracker.source is not None:  # type: ignore[attr-defined]
+                return self.load(tracker.source)
             return self.constant(tracker.value)  # type: ignore[attr-defined]
         if tracker.source is not None:
             return self.load(tracker.source)

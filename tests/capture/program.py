@@ -1,0 +1,61 @@
+"""A Python program as a test: the function is run in eager and compiled, with the same fresh arguments, and compared.
+
+In: a function of one tensor `x` and what `extra` makes. Out: a test over three calls with two different values.
+Always: results, exceptions (type and message) and what became of the arguments are eager's; without `breaks` the
+program is one graph and is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from benchmarks.compilers import Compiler
+from tests.equality import assert_equal
+
+Made = Callable[[], Any]
+
+
+def outcome(fn: Callable[..., Any], *args: Any) -> Any:
+    """What the call returns, or the exception's type and message."""
+    try:
+        return fn(*args)
+    except Exception as error:
+        return "raised", type(error), str(error)
+
+
+class CountingBackend:
+    """Runs graphs as they are and keeps them."""
+
+    def __init__(self) -> None:
+        self.graphs: list[fx.GraphModule] = []
+
+    def __call__(self, gm: fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        self.graphs.append(gm)
+        return gm.forward
+
+
+def program(*extra: Made, breaks: bool = False) -> Callable[[Callable[..., Any]], Callable[[Compiler], None]]:
+    """Make a test of the function; ``breaks``: it is known to take more than one graph, or none."""
+
+    def decorate(fn: Callable[..., Any]) -> Callable[[Compiler], None]:
+        def test(compiler: Compiler) -> None:
+            backend = CountingBackend()
+            compiled = compiler.compile(fn, backend=backend)
+            for value in (1.0, 2.0, 1.0):
+                expected_args = (torch.arange(3.0) + value, *(make() for make in extra))
+                args = (torch.arange(3.0) + value, *(make() for make in extra))
+                expected = outcome(fn, *expected_args)
+                assert_equal((outcome(compiled, *args), args), (expected, expected_args))
+            if not breaks and compiler.name != "eager":
+                assert len(backend.graphs) == 1, [str(graph.graph) for graph in backend.graphs]
+
+        test.__name__ = fn.__name__
+        test.__module__ = fn.__module__
+        test.__doc__ = fn.__doc__
+        return test
+
+    return decorate

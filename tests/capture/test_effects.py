@@ -1,0 +1,217 @@
+"""Side effects: visible outside afterwards, in order, with aliases kept."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tests.capture.program import CountingBackend, program
+
+
+@program(lambda: [1], lambda: {"n": 0})
+def test_containers(x: Tensor, items: list, table: dict):
+    items.append(x * 2)
+    items.extend([3, 4])
+    items.insert(0, "first")
+    items[1] = "one"
+    del items[3]
+    items.reverse()
+    table["n"] += 1
+    table.update(a=1, b=2)
+    table.pop("a")
+    table.setdefault("c", []).append(x)
+    return x + len(items)
+
+
+@program(lambda: [3, 1, 2])
+def test_list_methods_in_place(x: Tensor, items: list):
+    same = items
+    items *= 2
+    items += (5,)
+    items.sort(reverse=True)
+    items[1:3] = [7, 7, 7]
+    del items[::2]
+    items.remove(1)
+    return x + 1, same is items, items.count(7), items.index(7), items.copy() is items, items[::-1]
+
+
+@program(lambda: {1, 2, 3})
+def test_sets_in_place(x: Tensor, items: set):
+    same = items
+    items -= {1}
+    items |= {5, 6}
+    items &= {2, 5, 6}
+    items ^= {6, 7}
+    items.add(8)
+    return x + 1, same is items, sorted(items), items - {2}, {1, 2} < {1, 2, 3}, frozenset([1]) | {2}, {1, True, 1.0}
+
+
+def test_aliases_of_arguments(compiler):
+    """Two names of one list stay one list; the same code is right when the two are different lists."""
+
+    def fn(x, a, b):
+        a.append(x)
+        return len(b), x + 1
+
+    compiled = compiler.compile(fn, backend="eager")
+    x = torch.ones(1)
+    for _ in range(2):
+        assert compiled(x, [1], [1])[0] == 1
+        both = [1]
+        assert compiled(x, both, both)[0] == 2
+
+
+def test_aliases_of_objects(compiler):
+    class Box:
+        def __init__(self):
+            self.n = 0
+
+    def fn(x, a, b):
+        a.n = 5
+        return x + b.n
+
+    compiled = compiler.compile(fn, backend="eager")
+    x = torch.zeros(1)
+    for _ in range(2):
+        assert compiled(x, Box(), Box()).item() == 0
+        box = Box()
+        assert compiled(x, box, box).item() == 5
+
+
+@program()
+def test_aliases_of_results(x: Tensor):
+    inner = [x + 1]
+    outer = {"a": inner, "b": (inner, inner)}
+    inner.append(outer)
+    biggest = max([1], [2])
+    return len(inner), outer["b"][0] is inner, biggest, [[]] * 2
+
+
+def test_results_share_what_they_share_in_eager(compiler):
+    def fn(x):
+        y = [x + 1]
+        return y, [y, y], {"k": y}
+
+    y, twice, table = compiler.compile(fn, backend="eager")(torch.ones(1))
+    assert twice[0] is y and twice[1] is y and table["k"] is y
+
+
+def test_cycle_through_a_list(compiler):
+    def fn(x):
+        y = [x + 1]
+        y.append(y)
+        return y
+
+    y = compiler.compile(fn, backend="eager")(torch.ones(1))
+    assert y[1] is y and y[0].item() == 2
+
+
+COUNT = 0
+TABLE: dict = {}
+
+
+def test_globals(compiler):
+    global COUNT
+    COUNT = 0
+    TABLE.clear()
+
+    def fn(x):
+        global COUNT
+        COUNT += 1
+        TABLE[COUNT] = x + 1
+        return x * COUNT
+
+    compiled = compiler.compile(fn, backend="eager")
+    for i in range(1, 4):
+        assert compiled(torch.ones(1)).item() == i == COUNT == len(TABLE)
+
+
+@program()
+def test_closures_and_nonlocal(x: Tensor):
+    total = 0
+    log = []
+
+    def add(n):
+        nonlocal total
+        total += n
+        log.append(total)
+        return lambda: total
+
+    readers = [add(i) for i in range(3)]
+    late = [lambda: i for i in range(3)]
+    bound = [lambda i=i: i for i in range(3)]
+    return x * total, log, [r() for r in readers], [f() for f in late], [f() for f in bound]
+
+
+def test_closure_cells_outside(compiler):
+    counter = 0
+
+    def fn(x):
+        nonlocal counter
+        counter += 1
+        return x + counter
+
+    compiled = compiler.compile(fn, backend="eager")
+    assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [1, 2, 3] and counter == 3
+
+
+def test_functions_returned_share_their_cells(compiler):
+    def fn(x):
+        n = 0
+
+        def bump():
+            nonlocal n
+            n += 1
+            return n
+
+        def read():
+            return n
+
+        bump()
+        return bump, read, x + 1
+
+    bump, read, _ = compiler.compile(fn, backend="eager")(torch.ones(1))
+    assert (read(), bump(), read()) == (1, 2, 2) and bump.__name__ == "bump"
+
+
+class Counted:
+    calls = 0
+
+
+def test_class_attributes(compiler):
+    Counted.calls = 0
+
+    def fn(x):
+        Counted.calls += 1
+        return x + Counted.calls
+
+    compiled = compiler.compile(fn, backend="eager")
+    assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [1, 2, 3]
+
+
+def test_new_functions_do_not_recompile(compiler):
+    """A function that each call makes anew is known by its code."""
+
+    def fn(x, f):
+        return f(x) + 1
+
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend)
+    for n in (1, 1, 1, 1):
+        assert compiled(torch.ones(1), lambda v, n=n: v * n).item() == 2
+    assert len(backend.graphs) <= 1
+
+
+@program(lambda: [])
+def test_order_of_effects_of_evaluation(x: Tensor, log: list):
+    def note(value):
+        log.append(value)
+        return value
+
+    table = {note("k1"): note("v1"), note("k2"): note("v2")}
+    total = note(1) + note(2) * note(3)
+    note(0) and note("never")
+    note(4) < note(5) < note(3) < note("never")
+    target = [0]
+    target[note(0)] = note(6)
+    return x + total, table, [note(i) for i in (7, 8)], note("a") if note(False) else note("b")

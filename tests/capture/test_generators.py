@@ -1,0 +1,272 @@
+"""Generators and iterators: the whole protocol, inside captured code and across its edge."""
+
+from __future__ import annotations
+
+import itertools
+
+from torch import Tensor
+
+from tests.capture.program import program
+
+
+@program()
+def test_send_and_return_value(x: Tensor):
+    def averager():
+        total, count = 0.0, 0
+        while True:
+            item = yield total
+            if item is None:
+                return count
+            total, count = total + item, count + 1
+
+    generator = averager()
+    log = [next(generator), generator.send(1.0), generator.send(2.0)]
+    try:
+        generator.send(None)
+    except StopIteration as stop:
+        return x * stop.value, log, list(generator)
+
+
+@program()
+def test_throw_is_caught_inside(x: Tensor):
+    log = []
+
+    def patient():
+        while True:
+            try:
+                log.append((yield len(log)))
+            except ValueError as error:
+                log.append(str(error))
+
+    generator = patient()
+    values = [next(generator), generator.throw(ValueError("one")), generator.send("two")]
+    generator.close()
+    return x + 1, values, log
+
+
+@program()
+def test_close_runs_finally_of_the_delegate(x: Tensor):
+    log = []
+
+    def inner():
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("inner")
+
+    def outer():
+        try:
+            log.append((yield from inner()))
+        finally:
+            log.append("outer")
+
+    generator = outer()
+    first = next(generator)
+    generator.close()
+    return x + first, log
+
+
+@program()
+def test_throw_into_the_delegate(x: Tensor):
+    log = []
+
+    def inner():
+        try:
+            yield 1
+        except KeyError:
+            log.append("caught")
+            yield 2
+        return "done"
+
+    def outer():
+        result = yield from inner()
+        log.append(result)
+        yield 3
+
+    generator = outer()
+    values = [next(generator), generator.throw(KeyError("k")), next(generator)]
+    return x * len(values), values, log
+
+
+@program()
+def test_yield_from_results(x: Tensor):
+    def leaf(n):
+        yield n
+        return n * 10
+
+    def tree():
+        a = yield from leaf(1)
+        b = yield from leaf(2)
+        yield from [a, b]
+        return x * (a + b)
+
+    def collect(generator):
+        items = []
+        while True:
+            try:
+                items.append(next(generator))
+            except StopIteration as stop:
+                return items, stop.value
+
+    return collect(tree())
+
+
+@program()
+def test_stop_iteration_inside_becomes_runtime_error(x: Tensor):
+    def bad():
+        yield 1
+        next(iter(()))
+
+    try:
+        for _ in bad():
+            x = x + 1
+    except RuntimeError as error:
+        return x, str(error), type(error.__cause__)
+
+
+@program()
+def test_generator_errors(x: Tensor):
+    def stubborn():
+        try:
+            yield
+        except GeneratorExit:
+            yield
+
+    seen = []
+    generator = stubborn()
+    try:
+        generator.send(1)
+    except TypeError as error:
+        seen.append(str(error))
+    next(generator)
+    try:
+        generator.close()
+    except RuntimeError as error:
+        seen.append(str(error))
+    return x + 1, seen
+
+
+@program()
+def test_exhausted_iterator_stays_exhausted(x: Tensor):
+    items = [1, 2]
+    iterator = iter(items)
+    first = list(iterator)
+    items.append(3)
+    return x + len(first), list(iterator), next(iterator, "end")
+
+
+@program()
+def test_list_grown_while_iterated(x: Tensor):
+    items = [1]
+    for item in items:
+        if len(items) < 5:
+            items.append(item + 1)
+    return x + 1, items
+
+
+@program(lambda: {"a": 1, "b": 2})
+def test_dict_changed_while_iterated(x: Tensor, table: dict):
+    seen = []
+    try:
+        for key in table:
+            seen.append(key)
+            table[key + "!"] = 0
+    except RuntimeError as error:
+        seen.append(str(error))
+    return x + 1, seen
+
+
+@program(lambda: {"a": 1, "b": 2})
+def test_dict_values_replaced_while_iterated(x: Tensor, table: dict):
+    seen = []
+    for key, value in table.items():
+        seen.append((key, value))
+        table["b"] = 7
+    return x + 1, seen
+
+
+@program()
+def test_set_changed_while_iterated(x: Tensor):
+    items = {1, 2, 3}
+    try:
+        for item in items:
+            items.discard(item)
+    except RuntimeError as error:
+        return x + 1, str(error), len(items)
+
+
+@program()
+def test_user_iterator_class(x: Tensor):
+    class_log = []
+
+    def steps(n):
+        yield from range(n)
+
+    for i, (a, b) in enumerate(zip(steps(3), map(str, itertools.count(5)))):
+        class_log.append((i, a, b))
+    return x + 1, class_log
+
+
+@program()
+def test_itertools(x: Tensor):
+    return (
+        x + 1,
+        list(itertools.chain([1], (2, 3), "ab")),
+        list(itertools.product([1, 2], "ab")),
+        list(itertools.accumulate([1, 2, 3])),
+        list(itertools.islice(itertools.count(), 2, 9, 3)),
+        list(itertools.zip_longest([1], [2, 3], fillvalue=0)),
+        list(itertools.starmap(pow, [(2, 3), (3, 2)])),
+        list(itertools.pairwise("abc")),
+        list(itertools.repeat(4, 2)),
+        list(itertools.combinations([1, 2, 3], 2)),
+        list(itertools.permutations([1, 2, 3], 2)),
+        list(itertools.takewhile(lambda v: v < 3, [1, 2, 3, 1])),
+        list(itertools.dropwhile(lambda v: v < 3, [1, 2, 3, 1])),
+        [(key, list(group)) for key, group in itertools.groupby("aabc")],
+        list(itertools.compress("abc", [1, 0, 1])),
+        list(itertools.filterfalse(None, [0, 1, 2])),
+        list(itertools.islice(itertools.cycle([1, 2]), 5)),
+    )
+
+
+@program(breaks=True)
+def test_generator_returned(x: Tensor):
+    return list(x + i for i in range(3))
+
+
+@program(breaks=True)
+def test_break_with_generator_under_way(x: Tensor):
+    def numbers():
+        for i in range(3):
+            yield i + 1
+
+    for number in numbers():
+        x = x * number
+        print(end="")
+    return x
+
+
+@program(breaks=True)
+def test_break_inside_a_generator(x: Tensor):
+    def numbers():
+        for i in range(3):
+            print(end="")
+            yield x + i
+
+    return sum(numbers())
+
+
+def test_generator_leaves_the_region(compiler):
+    import torch
+
+    def fn(x):
+        y = x + 1
+        return (y * i for i in range(3)), y
+
+    compiled = compiler.compile(fn, backend="eager")
+    for _ in range(2):
+        generator, y = compiled(torch.ones(2))
+        assert [item.tolist() for item in generator] == [[0, 0], [2, 2], [4, 4]]
+        assert y.tolist() == [2, 2]
