@@ -171,6 +171,8 @@ def _attr_fallback(cap: Capture, obj: ObjectVar, name: str, fallback: Any) -> Tr
         return _module_attr(cap, obj, name)
     if isinstance(fallback, types.FunctionType):
         return inline(cap, ConstVar(fallback, Const(fallback, fallback.__qualname__)), [obj, ConstVar(name)], {})
+    if isinstance(fallback, C_METHODS):  # __getattr__ = dict.__getitem__
+        return _call(cap, MethodVar(ConstVar(fallback), obj), [ConstVar(name)])
     if fallback is not ABSENT:
         raise Break("unsupported-attribute", f"__getattr__ of {obj.cls.__name__} is not a Python function")
     return None

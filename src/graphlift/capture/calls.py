@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from collections import OrderedDict, defaultdict
 from typing import Any
 
@@ -72,7 +73,7 @@ OPAQUE_MODULES = (
     "random",
     "tqdm",
 )
-_AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode",)
+_AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode", "torch.autograd.function")
 PURE_OBJCLASSES = (str, int, float, bool, bytes, complex, tuple, range, frozenset, torch.Size, type(None), slice, torch.dtype, torch.device)
 
 
@@ -89,6 +90,8 @@ def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
     if kind is ObjectVar:
         if fn.cls is functools.partial:  # type: ignore[attr-defined]
             return _call_partial(cap, fn, args, kwargs)  # type: ignore[arg-type]
+        if fn.cls is weakref.ref:  # type: ignore[attr-defined]
+            return _call_weakref(cap, fn)  # type: ignore[arg-type]
         raw = cap.type_attr(fn.cls, "__call__")  # type: ignore[attr-defined]
         if raw is ABSENT:
             raise cap.raise_(TypeError, f"'{fn.cls.__name__}' object is not callable")  # type: ignore[attr-defined]
@@ -122,6 +125,20 @@ def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs) -> Tr
     return call(
         cap, fn.slots["func"], [*sequence_items(cap, fn.slots["args"]), *args], {**{str(k): v for k, v in keywords.known.items()}, **kwargs}
     )
+
+
+def _call_weakref(cap: Capture, fn: ObjectVar) -> Tracker:
+    """What a weak reference refers to, where the region has already met it."""
+    if fn.obj is None or fn.source is None:
+        raise Break("c-function", "call of a weak reference made in the captured code")
+    cap.guard(IdIs(fn.source, fn.obj))
+    target = fn.obj()
+    if target is None:
+        return ConstVar(None)
+    known = cap.memo.get(id(target))
+    if known is None:
+        raise Break("c-function", "call of a weak reference to an object that the region has not met")
+    return known
 
 
 def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import enum
 import functools
+import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -85,6 +86,7 @@ IDENTITY_CONSTANTS: tuple[type, ...] = (
     staticmethod,
     classmethod,
     type(functools.lru_cache(lambda: None)),
+    *((sys.modules["numpy"].generic,) if "numpy" in sys.modules else ()),  # numpy's scalars are immutable
 )
 TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 

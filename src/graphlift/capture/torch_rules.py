@@ -7,14 +7,15 @@ capturing, put back at the end, and replayed by the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from .. import marks
+from .attributes import get_attr
 from .breaks import Break
-from .calls import TENSOR_METHODS
+from .calls import TENSOR_METHODS, call
 from .capture import Capture, NotConst
 from .protocol import (
     binary,
@@ -29,7 +30,7 @@ from .protocol import (
     unary,
 )
 from .rules import RULES, rule
-from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker
+from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
@@ -168,9 +169,87 @@ for _cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):
         _construct_for_real(_cls)
 
 
-@rule(torch.nn.Parameter, torch.nn.Buffer, torch.Tensor)
+@rule(torch.nn.Parameter, torch.nn.Buffer)
 def _parameter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    raise Break("unsupported-object", "a Parameter, Buffer or legacy Tensor made in the captured code")
+    raise Break("unsupported-object", "a Parameter or Buffer made in the captured code")
+
+
+@rule(torch.autograd.Variable)
+def _variable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if len(args) != 1 or kwargs.keys() - {"requires_grad"} or type(cap.realize(args[0])) is not TensorVar:
+        raise Break("unsupported-object", "a Variable made in the captured code")
+    return cap.emit("call_function", torch.autograd.Variable, args, kwargs, torch.autograd.Variable)
+
+
+def _legacy_constructor(cls: Any, dtype: torch.dtype | None) -> None:
+    """``torch.FloatTensor(...)``: of sizes, an uninitialised tensor; of a list of numbers, their tensor."""
+    integral = dtype is not None and not dtype.is_floating_point
+
+    @rule(cls)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        values, named = _values(cap, args, kwargs)
+        kind = {"dtype": ConstVar(dtype or torch.get_default_dtype())}
+        if not named and len(values) == 1 and type(values[0]) in (list, tuple):
+            numbers = list(flattened(values[0]))
+            if all(type(number) is int or (type(number) is float and not integral) for number in numbers):
+                return cap.emit("call_function", torch.tensor, [cap.from_python(values[0])], kind, torch.tensor)
+        elif not named and values and all(type(size) is int for size in values):
+            return cap.emit("call_function", torch.empty, list(args), kind, torch.empty)
+        raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
+
+
+def flattened(value: Any) -> Iterator[Any]:
+    """The leaves of nested lists and tuples."""
+    if type(value) in (list, tuple):
+        for item in value:
+            yield from flattened(item)
+    else:
+        yield value
+
+
+for _legacy, _dtype in (
+    (torch.Tensor, None),
+    (torch.FloatTensor, torch.float32),
+    (torch.DoubleTensor, torch.float64),
+    (torch.LongTensor, torch.int64),
+    (torch.IntTensor, torch.int32),
+):
+    _legacy_constructor(_legacy, _dtype)
+
+
+@rule(torch.autograd.Function.apply.__func__)
+def _function_apply(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """A custom autograd function where nothing needs a gradient: its forward, in no-grad mode."""
+    cls = cap.value_of(args[0])
+    inputs = [cap.realize(arg) for arg in args[1:]]
+    tensors = [arg for arg in inputs if type(arg) is TensorVar]
+    grad = torch.is_grad_enabled()
+    if (grad and any(tensor.fake.requires_grad for tensor in tensors)) or kwargs:
+        raise Break("unsupported-call", f"{cls.__name__}.apply with gradients")
+    context = ObjectVar(torch.autograd.function.FunctionCtx)
+    context.attrs.known["needs_input_grad"] = cap.from_python((False,) * len(inputs))
+    split = cap.type_attr(cls, "setup_context") is not vars(torch.autograd.function._SingleLevelFunction)["setup_context"]
+    if grad:
+        cap.set_state(torch._C._set_grad_enabled, (False,))
+    try:
+        result = call(cap, get_attr(cap, args[0], "forward"), inputs if split else [context, *inputs], {})
+        if split:
+            call(cap, get_attr(cap, args[0], "setup_context"), [context, TupleVar(inputs), result], {})
+    finally:
+        if grad:
+            cap.set_state(torch._C._set_grad_enabled, (True,))
+    if "dirty_tensors" in context.attrs.known:
+        raise Break("unsupported-call", f"{cls.__name__} marks inputs as changed in place")
+
+    def leave(value: Tracker) -> Tracker:
+        value = cap.realize(value)
+        if any(value is tensor for tensor in tensors):
+            return cap.emit("call_method", "view_as", [value, value], {}, lambda t, o: t.view_as(o))
+        if type(value) is TensorVar and value.source is not None:
+            raise Break("unsupported-call", f"{cls.__name__} returns a tensor made outside")
+        return value
+
+    return TupleVar([leave(item) for item in result.items]) if type(result) is TupleVar else leave(result)
 
 
 @rule(torch._assert)
