@@ -25,7 +25,7 @@ class GraphBuilder:
         self.graph = fx.Graph()
         self.input_sources: list[Source] = []
         self.input_tensors: list[torch.Tensor] = []
-        self.input_versions: list[tuple[torch.Tensor, int]] = []
+        self.input_versions: list[tuple[torch.Tensor, int | None]] = []
         self.op_count = 0
         self._marker: fx.Node | None = None
 
@@ -42,7 +42,7 @@ class GraphBuilder:
         node.meta["source"] = source.name()
         self.input_sources.append(source)
         self.input_tensors.append(real)
-        self.input_versions.append((fake, fake._version))
+        self.input_versions.append((fake, None if fake.is_inference() else fake._version))
         return node
 
     def add_op(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, where: str) -> fx.Node:

@@ -327,9 +327,13 @@ def _all_guards(cap: Capture) -> list[Any]:
 
 
 def _memory_guards(cap: Capture) -> list[Any]:
-    """Inputs changed in place keep their relation to the memory of all other inputs: the same distance, or none shared."""
+    """Inputs changed in place keep their relation to the memory of all other inputs: the same distance, or none shared.
+
+    Tensors made in inference mode have no version counter: they may all have been changed.
+    """
     builder = cap.builder
-    written = [i for i, (fake, version) in enumerate(builder.input_versions) if fake._version != version]
+    versions = enumerate(builder.input_versions)
+    written = [i for i, (fake, version) in versions if version is None or fake._version != version]
     if not written:
         return []
     homes = [tensor.untyped_storage()._cdata for tensor in builder.input_tensors]

@@ -98,7 +98,12 @@ class FakeMode(TorchDispatchMode):
         require_plain(t)
         device = t.device
         spec = spec_of(t, device)
-        fake = self._fake_like(t, spec, self._home_of(t, spec))
+        # As in eager, a tensor made outside inference mode has a version counter inside it too, and the reverse.
+        if torch.is_inference_mode_enabled() == t.is_inference():
+            fake = self._fake_like(t, spec, self._home_of(t, spec))
+        else:
+            with torch.inference_mode(t.is_inference()):
+                fake = self._fake_like(t, spec, self._home_of(t, spec))
         self._fakes[id(t)] = (weakref.ref(t), fake)
         return fake
 
