@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import fx
 
@@ -42,6 +43,7 @@ def program(*extra: Made, breaks: bool = False) -> Callable[[Callable[..., Any]]
     """Make a test of the function; ``breaks``: it is known to take more than one graph, or none."""
 
     def decorate(fn: Callable[..., Any]) -> Callable[[Compiler], None]:
+        @pytest.mark.filterwarnings("ignore:graphlift:RuntimeWarning")  # a limit reached: still eager's results
         def test(compiler: Compiler) -> None:
             backend = CountingBackend()
             compiled = compiler.compile(fn, backend=backend)

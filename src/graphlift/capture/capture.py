@@ -164,6 +164,9 @@ class Capture:
         """The tracker of a pre-existing ``value`` loaded from ``source``, guarded by what its kind needs."""
         kind = type(value)
         if kind in PLAIN_CONSTANTS:
+            if kind is slice and not is_constant_key((value.start, value.stop, value.step)):
+                self.guard(TypeIs(source, slice))
+                return OpaqueVar(value, source, "tensor-item", "a slice with a bound that is not a constant")
             if not isinstance(source, Const):
                 by_identity = value is None or kind in (bool, torch.finfo, torch.iinfo)
                 self.guard(IdIs(source, value) if by_identity else Equals(source, value))
@@ -534,6 +537,8 @@ class Capture:
         if kind is ConstVar:
             self.pin(tracker)  # type: ignore[arg-type]
             value = tracker.value  # type: ignore[attr-defined]
+            if isinstance(value, type):
+                raise Break("unsupported-call", f"class {value.__qualname__} passed to a tensor operation")
             return (tuple(value) if type(value) is torch.Size else value), value
         if kind in (TupleVar, ListVar):
             pairs = [self.to_graph(item) for item in tracker.items]  # type: ignore[attr-defined]

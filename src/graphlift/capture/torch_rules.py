@@ -324,6 +324,17 @@ def _tensor_size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return evaluate(cap, tensor.fake.size, *[cap.value_of(a) for a in args[1:]], **{k: cap.value_of(v) for k, v in kwargs.items()})  # type: ignore
 
 
+@method("type")
+def _tensor_type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    tensor = cap.realize(args[0])
+    assert type(tensor) is TensorVar
+    wanted = cap.value_of(args[1]) if len(args) == 2 and not kwargs else None
+    if isinstance(wanted, (type, str)) and tensor.fake.device.type == "cpu":
+        dtype = torch.empty(0).type(wanted).dtype  # the legacy names of dtypes: torch.FloatTensor
+        return cap.emit("call_method", "type", [tensor, ConstVar(dtype)], {}, lambda t, d: t.type(d))
+    return cap.emit("call_method", "type", args, kwargs, lambda t, *a, **k: t.type(*a, **k))
+
+
 @method("__len__")
 def _tensor_len(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ConstVar(length(cap, args[0]))

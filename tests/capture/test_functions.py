@@ -1,0 +1,198 @@
+"""Functions: arguments of every kind, closures, decorators, functools, operator, builtins and text."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import math
+import operator
+
+from torch import Tensor
+
+from tests.capture.program import program
+
+
+@program()
+def test_arguments_of_every_kind(x: Tensor):
+    def f(a, b=2, /, c=3, *rest, d, e=5, **more):
+        return a, b, c, rest, d, e, more
+
+    given, named = [1, 2], {"d": 4, "z": 9}
+    return x + 1, f(1, d=0), f(*given, *given, **named), f(1, 2, 3, 4, 5, d=1, b=7), f(1, **{"d": 2, "c": 8})
+
+
+@program()
+def test_defaults_are_shared(x: Tensor):
+    def f(item, seen=[]):  # noqa: B006
+        seen.append(item)
+        return seen
+
+    f(1)
+    return x + len(f(2)), f(3)
+
+
+def decorated(times):
+    def decorate(fn):
+        @functools.wraps(fn)
+        def wrapper(*args, **kwargs):
+            result = fn(*args, **kwargs)
+            for _ in range(times - 1):
+                result = result + fn(*args, **kwargs)
+            return result
+
+        wrapper.times = times
+        return wrapper
+
+    return decorate
+
+
+@decorated(3)
+def tripled(x):
+    """Doc."""
+    return x * 2
+
+
+@functools.lru_cache(maxsize=None)
+def cached(n):
+    return [n]
+
+
+@functools.singledispatch
+def dispatched(value):
+    return "object"
+
+
+@dispatched.register
+def _(value: int):
+    return "int"
+
+
+@program()
+def test_functools(x: Tensor):
+    @decorated(2)
+    def local(v):
+        return v + 1
+
+    part = functools.partial(lambda a, b, c=0: (a, b, c), 1, c=5)
+    nested = functools.partial(part, c=6)
+    return (
+        tripled(x) + local(x),
+        (tripled.__name__, tripled.times, local.__name__, tripled.__wrapped__ is not tripled),
+        part(2),
+        nested(3),
+        part.args,
+        functools.reduce(operator.add, [1, 2, 3], 10),
+        cached(3) is cached(3),
+    )
+
+
+@program(breaks=True)
+def test_singledispatch(x: Tensor):
+    return x + 1, dispatched(3), dispatched("s")
+
+
+@program()
+def test_recursion(x: Tensor):
+    def factorial(n):
+        return 1 if n == 0 else n * factorial(n - 1)
+
+    def tree(node):
+        return node if isinstance(node, int) else sum(tree(child) for child in node)
+
+    return x * factorial(5), tree([1, [2, [3, 4]], (5,)])
+
+
+@program()
+def test_operator_module(x: Tensor):
+    getter, attribute = operator.itemgetter(1), operator.attrgetter("shape")
+    return operator.mul(x, 2), getter([1, 2]), attribute(x), operator.itemgetter(0, 2)("abc"), operator.contains([1], 1)
+
+
+@program()
+def test_builtins(x: Tensor):
+    values = [3, 1, 2]
+    return (
+        x + 1,
+        (all(values), any([]), sum(values, 4), min(values), max(values, key=lambda v: -v), min([], default=7)),
+        (sorted(values), sorted(values, reverse=True), sorted(["b", "A"], key=str.lower), list(reversed(values))),
+        (list(map(str, values)), list(filter(None, [0, 1])), list(zip(values, "ab")), list(enumerate("ab", 5))),
+        (divmod(7, 3), pow(2, 5, 7), round(2.567, 1), abs(-3), bin(5), hex(255), chr(97), ord("a"), hash((1, 2))),
+        (isinstance(True, int), issubclass(bool, int), callable(len), type(3) is int, bool([]), int("7"), float("2.5")),
+        (str(values), repr("a'b"), tuple("ab"), set([1, 1]), dict(a=1, **{"b": 2}), list(range(5))[1:4:2], complex(1, 2)),
+        (math.sqrt(16), math.pi, math.floor(2.5), math.inf > 3, math.prod([1, 2, 3])),
+        (len("abc"), slice(1, 3), "abc"[::-1], [*values, *"x"], {**{"a": 1}, "b": 2}, list(zip(*[(1, 2), (3, 4)]))),
+    )
+
+
+@program()
+def test_text(x: Tensor):
+    name, value = "n", 3.14159
+    return (
+        x + 1,
+        f"{name}={value:.2f} {value!r:>10} {name!s:^5}|{x.shape} {[1, 'a']} {None}",
+        "%s-%d-%5.1f" % (name, 3, value),
+        "{} {0[0]} {k}".replace("{} ", "").format([7], k=2),
+        ",".join(["a", "b"]),
+        "a b".split(),
+        "Abc".lower().startswith("a"),
+        "x".center(5, "*"),
+        "abc".partition("b"),
+        b"ab" + b"c",
+        "tEST".title(),
+        str(x.dtype),
+        f"{value:{'.1f'}}",
+    )
+
+
+@program(lambda: {"deep": [1, {"k": (2, 3)}]})
+def test_copies(x: Tensor, given: dict):
+    shallow, deep = copy.copy(given), copy.deepcopy(given)
+    deep["deep"][1]["k"] = 0
+    shallow["new"] = 1
+    return x + 1, given, shallow, deep, shallow["deep"] is given["deep"]
+
+
+@program()
+def test_signature(x: Tensor):
+    def f(a, b=2, *, c):
+        return a
+
+    return x + 1, [name for name in inspect.signature(tripled).parameters]
+
+
+@program()
+def test_comprehensions(x: Tensor):
+    n = 2
+    return (
+        [x * i for i in range(n)],
+        {i: j for i in range(3) if i for j in range(i)},
+        {i % 2 for i in range(5)},
+        [[i + j for j in range(2)] for i in range(2)],
+        list(i for i in range(3) if i != 1),
+        [y := 5, y + 1],
+    )
+
+
+@program()
+def test_conditions(x: Tensor):
+    a, b = 0, 5
+    return x + (a or b), a and b, a if b else b, not a, 1 < b < 6 > 2, a is None, b in (1, 5), "z" not in "abc"
+
+
+@program()
+def test_while_and_for_else(x: Tensor):
+    n, log = 0, []
+    while n < 5:
+        n += 1
+        if n == 2:
+            continue
+        for i in range(3):
+            if i == n:
+                break
+        else:
+            log.append(n)
+    else:
+        log.append("end")
+    (a, *b), c = (1, 2, 3), 4
+    return x + n, log, a, b, c
