@@ -35,6 +35,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--compiler", default="graphlift", help="compiler under test: graphlift, torch or eager")
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Always: a callee that is not understood is a `Break`, never a guess.
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 import weakref
@@ -345,7 +346,7 @@ def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
     meta_call = cap.type_attr(type(cls), "__call__")
     this = ConstVar(cls, Const(cls, cls.__name__))
     if isinstance(meta_call, types.FunctionType):
-        if isinstance(cls, type(type)) or type(cls).__module__ == "enum":
+        if isinstance(cls, enum.EnumMeta):
             return _construct_constant(cap, cls, args, kwargs)
         return inline(cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs)
     return type_call(cap, cls, args, kwargs)

@@ -251,9 +251,15 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
     count = len(point.layout.locals)
     frame.locals = dict(zip(point.layout.locals, values))
     live = iter(values[count:])
-    frame.stack = [cap.realize(next(live)) if filled else NULL for filled in point.layout.stack]
+    frame.stack = [next(live) if filled else NULL for filled in point.layout.stack]
     frame.pc = point.index
+    # What is only stored away, such as a loop's variable, is not looked at, hence not guarded.
+    looked_at = len(frame.stack) - (frame.info.instrs[point.index].op in _STORES)
+    frame.stack[:looked_at] = [slot if slot is NULL else cap.realize(slot) for slot in frame.stack[:looked_at]]
     return frame
+
+
+_STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
 
 
 def _finish(

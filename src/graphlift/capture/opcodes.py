@@ -559,7 +559,8 @@ def _list_to_tuple(cap: Capture, frame: Frame, arg: Any) -> None:
 
 @op("UNPACK_SEQUENCE")
 def _unpack_sequence(cap: Capture, frame: Frame, n: int) -> None:
-    items = iterate(cap, frame.stack.pop())
+    value = cap.realize(frame.stack.pop())
+    items = value.items if type(value) in (TupleVar, ListVar) else iterate(cap, value)  # type: ignore[attr-defined]
     if len(items) != n:
         many = len(items) > n
         raise cap.raise_(ValueError, f"too many values to unpack (expected {n})" if many else f"not enough values to unpack (expected {n}, got {len(items)})")

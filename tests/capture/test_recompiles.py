@@ -1,0 +1,161 @@
+"""When a call is compiled again: what the program looked at has changed; and when not: anything else has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.capture.program import CountingBackend
+
+SCALE = 2
+X = torch.ones(3)
+
+
+class Config:
+    mode = "a"
+
+    def __init__(self, **named: Any) -> None:
+        self.__dict__.update(named)
+
+    def factor(self):
+        return 2
+
+
+def compiled_counts(compiler, fn: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[int]:
+    """How many graphs there are after each call; each result is compared with eager."""
+    if compiler.name == "eager":
+        pytest.skip("eager compiles nothing")
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend, dynamic=False)
+    counts = []
+    for args in calls:
+        torch.testing.assert_close(compiled(*args), fn(*args))
+        counts.append(len(backend.graphs))
+    return counts
+
+
+CHANGES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
+    "int": (lambda x, n: x * n, [(X, 2), (X, 2), (X, 3)]),
+    "float and its sign": (lambda x, v: x * v, [(X, 0.0), (X, 0.0), (X, -0.0)]),
+    "int is not bool": (lambda x, n: x * n, [(X, 1), (X, 1), (X, True)]),
+    "text": (lambda x, s: x + len(s), [(X, "a"), (X, "a"), (X, "bb")]),
+    "none": (lambda x, o: x * 2 if o is None else x + 1, [(X, None), (X, None), (X, 5)]),
+    "dtype": (lambda x: x + 1, [(X,), (X,), (X.double(),)]),
+    "shape": (lambda x: x + 1, [(X,), (X,), (torch.ones(4),)]),
+    "strides": (lambda x: x + 1, [(torch.ones(2, 3),), (torch.ones(2, 3),), (torch.ones(3, 2).t(),)]),
+    "requires grad": (lambda x: x.detach() + 1, [(X,), (X,), (torch.ones(3, requires_grad=True),)]),
+    "list length": (lambda x, v: x + len(v), [(X, [1]), (X, [1]), (X, [1, 2])]),
+    "list item": (lambda x, v: x + v[0], [(X, [1, 5]), (X, [1, 6]), (X, [2, 5])]),
+    "dict key absent": (lambda x, d: x + d.get("k", 0), [(X, {}), (X, {}), (X, {"k": 1})]),
+    "dict order": (lambda x, d: x * list(d)[0], [(X, {1: 0, 2: 0}), (X, {1: 0, 2: 0}), (X, {2: 0, 1: 0})]),
+    "attribute": (lambda x, c: x * c.n, [(X, Config(n=1)), (X, Config(n=1)), (X, Config(n=2))]),
+    "class": (lambda x, c: x * c.n, [(X, Config(n=1)), (X, Config(n=1)), (X, SimpleNamespace(n=1))]),
+    "set": (lambda x, s: x + (1 in s), [(X, {1}), (X, {1}), (X, {2})]),
+    "same tensor twice": (lambda x, y: x + y, [(X, X + 1), (X, X + 1), (X, X)]),
+    "identity of numbers": (lambda x, a, b: x + (a is b), [(X, 1, 1), (X, 1, 1), (X, 1, 2)]),
+    "instance attribute over class attribute": (
+        lambda x, c: x * 2 if c.mode == "a" else x + 1,
+        [(X, Config()), (X, Config()), (X, Config(mode="b"))],
+    ),
+}
+SAME: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
+    "unused argument": (lambda x, n: x + 1, [(X, 1), (X, "text"), (X, None)]),
+    "unused attribute": (lambda x, c: x * c.n, [(X, Config(n=1, m=1)), (X, Config(n=1, m=2))]),
+    "unused key": (lambda x, d: x * d["a"], [(X, {"a": 1}), (X, {"a": 1, "b": 2}), (X, {"c": 3, "a": 1})]),
+    "another tensor": (lambda x: x + 1, [(X,), (X * 2,), (X.clone(),)]),
+    "another list": (lambda x, v: x + v[0], [(X, [1, 2]), (X, [1, 3])]),
+    "a list only grown": (lambda x, v: v.append(1) or x + 1, [(X, []), (X, [1, 2])]),
+    "another instance": (lambda x, c: x * c.factor(), [(X, Config()), (X, Config())]),
+    "another lambda": (lambda x, f: f(x), [(X, (lambda: lambda v: v + 1)())] * 2),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_compiled_again(compiler, name: str):
+    fn, calls = CHANGES[name]
+    assert compiled_counts(compiler, fn, calls) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_not_compiled_again(compiler, name: str):
+    fn, calls = SAME[name]
+    assert compiled_counts(compiler, fn, calls) == [1] * len(calls)
+
+
+def test_global_and_closure(compiler):
+    global SCALE
+    factor = 1
+
+    def fn(x):
+        return x * SCALE + factor
+
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend)
+    counts = []
+    for scale, offset in ((2, 1), (2, 1), (3, 1), (3, 2), (2, 1)):
+        SCALE, factor = scale, offset
+        assert compiled(X)[0].item() == scale + offset
+        counts.append(len(backend.graphs))
+    assert compiler.name == "eager" or counts == [1, 1, 2, 3, 3]
+    SCALE = 2
+
+
+def test_patched_method_and_class_attribute(compiler, monkeypatch):
+    config = Config()
+
+    def fn(x):
+        return x * config.factor() + len(config.mode)
+
+    compiled = compiler.compile(fn, backend="eager")
+    assert compiled(X)[0].item() == 3
+    monkeypatch.setattr(Config, "factor", lambda self: 5)
+    assert compiled(X)[0].item() == 6
+    monkeypatch.setattr(Config, "mode", "long")
+    assert compiled(X)[0].item() == 9
+    config.factor = lambda: 7
+    assert compiled(X)[0].item() == 11
+
+
+def test_global_state(compiler):
+    def fn(x):
+        return x + torch.is_grad_enabled()
+
+    compiled = compiler.compile(fn, backend="eager")
+    assert compiled(X)[0].item() == 2
+    with torch.no_grad():
+        assert compiled(X)[0].item() == 1
+    assert compiled(X)[0].item() == 2
+
+
+def test_module_state(compiler):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.0), torch.nn.ReLU())
+    compiled = compiler.compile(model, backend="eager")
+    torch.testing.assert_close(compiled(X), model(X))
+    model.eval()
+    torch.testing.assert_close(compiled(X), model(X))
+    model[2] = torch.nn.Tanh()
+    torch.testing.assert_close(compiled(X), model(X))
+    model.append(torch.nn.Linear(3, 2))
+    torch.testing.assert_close(compiled(X), model(X))
+    handle = model[0].register_forward_hook(lambda module, args, out: out * 10)
+    torch.testing.assert_close(compiled(X), model(X))
+    handle.remove()
+    torch.testing.assert_close(compiled(X), model(X))
+
+
+def test_loops_with_breaks_compile_their_body_once(compiler):
+    def fn(x):
+        for i, item in enumerate([1, 1, 1, 1, 1, 1]):
+            x = x + item
+            print(end="")
+        return x + i
+
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend)
+    for _ in range(2):
+        assert compiled(X)[0].item() == 12
+    assert len(backend.graphs) <= 3
