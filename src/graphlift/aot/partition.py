@@ -53,6 +53,21 @@ _CHEAP = frozenset(
 )
 
 
+# Products of matrices and their like: their arguments are tensors in memory whatever is fused around them.
+_READS_MEMORY = frozenset(
+    (
+        aten.mm.default,
+        aten.addmm.default,
+        aten.bmm.default,
+        aten.baddbmm.default,
+        aten.convolution.default,
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        aten.max_pool2d_with_indices.default,
+    )
+)
+_EXTRA_WRITE = 2  # keeping what would only pass through registers costs the forward a write as well
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     forward: list[Op]
@@ -83,7 +98,9 @@ def partition(trace: Trace, free: set[Value] = frozenset()) -> Split:
     for g in trace.grads:
         if g is not None and not _depends(g, after, trace):
             needed[memory_root(g)] = None
-    saved = _cut(list(needed), free)
+    written = {memory_root(v) for op in trace.ops if op.func in _READS_MEMORY for v in inputs_of(op)}
+    written.update(memory_root(v) for v in trace.outputs)
+    saved = _cut(list(needed), free, written)
     saved_set = set(saved)
     backward = _backward_ops(trace, after, saved_set)
     forward = drop_dead([op for op in trace.ops if op not in after], [*trace.outputs, *saved])
@@ -139,10 +156,12 @@ class _Network:
         return 2 * k
 
 
-def _cut(needed: list[Value], free: set[Value]) -> list[Value]:
-    """The cheapest set of values from which everything in `needed` follows without costly operators."""
+def _cut(needed: list[Value], free: set[Value], written: set[Value]) -> list[Value]:
+    """The cheapest set of values from which everything in `needed` follows without costly operators.
+
+    `written`: values that are in memory whether they are kept or not.
+    """
     net = _Network()
-    must: list[Value] = []
     pending = deque(needed)
     seen = set(needed)
     for v in needed:
@@ -151,6 +170,8 @@ def _cut(needed: list[Value], free: set[Value]) -> list[Value]:
         v = pending.popleft()
         enter = net.vertex(v)
         cost = 0 if v in free else max(v.spec.nbytes, 1)
+        if v.op is not None and v not in written and recomputable(v.op):
+            cost *= _EXTRA_WRITE
         net.edges.append((enter, enter + 1, cost))
         if v.op is None or not recomputable(v.op):
             net.edges.append((0, enter, _INFINITE))
@@ -160,8 +181,7 @@ def _cut(needed: list[Value], free: set[Value]) -> list[Value]:
             if d not in seen:
                 seen.add(d)
                 pending.append(d)
-    chosen = _min_cut(net)
-    return must + chosen
+    return _min_cut(net)
 
 
 def _min_cut(net: _Network) -> list[Value]:
