@@ -1,0 +1,181 @@
+"""Identity, keys, odd containers and values: what is easily confused is kept apart."""
+
+from __future__ import annotations
+
+import collections
+import decimal
+import fractions
+import types
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tests.capture.program import program
+
+
+class Key:
+    pass
+
+
+class Text(str):
+    def shout(self):
+        return self.upper() + "!"
+
+
+class Number(int):
+    def half(self):
+        return self // 2
+
+
+class Noisy(list):
+    def append(self, item):
+        super().append(("noisy", item))
+
+
+KEYS = [Key(), Key()]
+
+
+@program(lambda: {KEYS[0]: 1, KEYS[1]: 2})
+def test_objects_as_keys(x: Tensor, table: dict):
+    total = 0
+    for key in table:
+        total += table[key]
+    table[KEYS[0]] = 5
+    own = {key: i for i, key in enumerate(KEYS)}
+    return x + total, table[KEYS[0]], KEYS[1] in table, own[KEYS[1]], Key() in own, len({*KEYS, KEYS[0]})
+
+
+def test_ids_as_keys(compiler):
+    def fn(x, a, b):
+        seen = {id(a): "a"}
+        return x + 1, seen, id(b) in seen, id(a) == id(b)
+
+    a, b = Key(), Key()
+    compiled = compiler.compile(fn, backend="eager")
+    for other in (b, a, b):
+        _, seen, found, same = compiled(torch.ones(1), a, other)
+        assert seen == {id(a): "a"} and found == same == (other is a)
+
+
+@program(lambda: collections.OrderedDict(a=1, b=2, c=3))
+def test_moved_in_an_ordered_dict(x: Tensor, table):
+    table.move_to_end("a")
+    return x + 1, list(table), list(table.items()), next(reversed(table))
+
+
+def test_ordered_dict_in_its_own_order(compiler):
+    def fn(x, table):
+        return x + list(table.values())[0]
+
+    table = collections.OrderedDict(a=1, b=2)
+    compiled = compiler.compile(fn, backend="eager")
+    assert compiled(torch.zeros(1), table).item() == 1
+    table.move_to_end("a")
+    assert compiled(torch.zeros(1), table).item() == 2
+
+
+@program(lambda: Text("ab"), lambda: Number(7), breaks=True)
+def test_subclasses_of_text_and_numbers(x: Tensor, text: Text, number: Number):
+    return x + number, text.shout(), number.half(), text + "c", number + 1, len(text), f"{text}", type(text) is str, text == "ab"
+
+
+@program(lambda: Noisy([1]), lambda: [0, [1]])
+def test_overridden_append(x: Tensor, noisy: Noisy, nested: list):
+    noisy.append(2)
+    noisy.extend([3])
+    nested[1] += [2]
+    nested[0] += 1
+    nested[1][0] *= 5
+    del nested[1][:1]
+    return x + len(noisy), noisy, nested
+
+
+@program(lambda: np.float64(2.5), lambda: np.int64(3), breaks=True)
+def test_numpy_scalars(x: Tensor, a, b):
+    return x * float(a) + int(b), a * 2, b == 3, a != 1, isinstance(a, float), bool(a)
+
+
+@program(lambda: np.arange(3.0), breaks=True)
+def test_numpy_arrays(x: Tensor, values):
+    values[0] = 5
+    return x + torch.from_numpy(values), values * 2, len(values), x.numpy() + 1, (values == 5).any()
+
+
+@program(lambda: decimal.Decimal("1.5"), lambda: fractions.Fraction(1, 2), breaks=True)
+def test_c_objects_are_not_guessed(x: Tensor, price, share):
+    return x + 1, price == decimal.Decimal("1.50"), share == 0.5, price + 1, hash(share) == hash(0.5), share in [0.5]
+
+
+@program(lambda: types.SimpleNamespace(n=1, inner=types.SimpleNamespace(v=[1])))
+def test_namespaces(x: Tensor, space):
+    space.n += 1
+    space.inner.v.append(2)
+    space.new = {"x": x + 1}
+    return x * space.n, vars(space.inner)["v"], hasattr(space, "gone")
+
+
+class Registry(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(1))
+        self.layers = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Identity()})
+        self.history = []
+        self.best = None
+
+    def forward(self, x):
+        self.steps += 1
+        self.extra = x.mean()
+        for name, layer in self.layers.items():
+            x = layer(x)
+            self.history.append(name)
+        if self.best is None or self.training:
+            self.best = x.sum()
+        names = [n for n, _ in self.named_parameters()]
+        return x, len(names), sum(p.numel() for p in self.parameters()), self.steps + 0
+
+
+def test_module_with_state(compiler):
+    torch.manual_seed(0)
+    plain = Registry()
+    other = Registry()
+    other.load_state_dict(plain.state_dict())
+    compiled = compiler.compile(other, backend="eager")
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        torch.testing.assert_close(compiled(x), plain(x))
+        torch.testing.assert_close((other.steps, other.extra, other.best), (plain.steps, plain.extra, plain.best))
+        assert other.history == plain.history
+
+
+@program(lambda: {3, 1, 2}, lambda: frozenset({"b", "a"}))
+def test_set_order(x: Tensor, numbers: set, letters: frozenset):
+    return x + 1, list(numbers), list(letters), [n for n in numbers if n > 1], max(letters)
+
+
+@program(breaks=True)
+def test_locals_and_introspection(x: Tensor):
+    n = 3
+    return x + n, sorted(locals())
+
+
+@program(lambda: memoryview(b"ab"), lambda: bytearray(b"cd"), breaks=True)
+def test_buffers(x: Tensor, view, array):
+    array.append(5)
+    return x + len(view), bytes(array), view[0]
+
+
+@program(lambda: iter([1, 2, 3]), breaks=True)
+def test_iterators_given(x: Tensor, iterator):
+    return x + next(iterator), list(iterator)
+
+
+@program(lambda: (i for i in range(3)), breaks=True)
+def test_generator_given(x: Tensor, generator):
+    return x + sum(generator)
+
+
+@program(lambda: collections.deque([1, 2], maxlen=2), breaks=True)
+def test_deque_given(x: Tensor, queue):
+    queue.append(3)
+    return x + queue[0], list(queue), queue.maxlen
