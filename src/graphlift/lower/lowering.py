@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 import torch.fx
 
-from graphlift.lower import pooling  # noqa: F401 (it fills the table)
+from graphlift.lower import batchnorm, pooling  # noqa: F401 (they fill the table)
 from graphlift.lower.build import build
 from graphlift.lower.emit import emit
 from graphlift.lower.ir import Plan
