@@ -4,13 +4,14 @@ JOBS ?= 2
 PY = $(VENV)/bin/python
 export VENV
 
-.PHONY: help venv demo test bench lint format tour clean
+.PHONY: help venv demo test bench lint format tour docs clean
 
 help:
 	@echo "make demo    a real transformer captured, explained, compiled, run and trained beside eager"
 	@echo "make test    all tests (JOBS=2 processes; ARGS='-k name' to choose)"
 	@echo "make bench   graphlift beside eager and torch.compile; writes benchmarks/RESULTS.md (ARGS='--quick')"
 	@echo "make tour    every form a five-line function goes through"
+	@echo "make docs    write docs/config.md and docs/breaks.md from the flags and reasons in the code"
 	@echo "make lint    ruff and mypy"
 
 venv:
@@ -27,6 +28,9 @@ bench: venv
 
 tour: venv
 	@$(PY) docs/tour.py
+
+docs: venv
+	@$(PY) -m graphlift.report.docs docs
 
 lint: venv
 	$(PY) -m ruff check .

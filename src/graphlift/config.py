@@ -169,9 +169,10 @@ class _ConfigModule(types.ModuleType):
         if name.startswith("__"):
             super().__setattr__(name, value)
             return
-        super().__setattr__(name, _checked(name, value))
+        value = _checked(name, value)
         if name == "logs":
-            _logs_changed(value)
+            _logs_changed(value)  # refuses unknown artifacts, and then the flag stays as it was
+        super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
         raise InvalidOption(f"graphlift.config.{name} cannot be deleted", hint="assign its default instead")

@@ -58,7 +58,7 @@ def configure(spec: str) -> None:
     unknown = sorted(names - set(ARTIFACTS))
     if unknown:
         raise InvalidOption(
-            "GRAPHLIFT_LOGS names an unknown artifact",
+            "GRAPHLIFT_LOGS or graphlift.config.logs names an unknown artifact",
             found=", ".join(unknown),
             expected="some of " + ", ".join([*ARTIFACTS, "all"]),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import subprocess
@@ -261,11 +262,13 @@ def test_metadata_is_remembered_and_fast() -> None:
     fake = mode.from_real(torch.randn(64, 64))
     with mode:
         torch.relu(fake @ fake)
-        start = time.perf_counter()
-        for _ in range(1000):
-            torch.relu(fake @ fake)
-        elapsed = time.perf_counter() - start
-    assert elapsed < 0.5  # some 10 µs an operator
+        best = math.inf
+        for _ in range(5):
+            start = time.thread_time()
+            for _ in range(200):
+                torch.relu(fake @ fake)
+            best = min(best, time.thread_time() - start)
+    assert best < 0.1  # some 10 µs an operator; processor time, so that a busy machine does not count
 
 
 def test_nothing_of_dynamo_is_imported() -> None:

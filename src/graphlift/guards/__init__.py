@@ -8,8 +8,8 @@ try:
     from graphlift.guards import _guards as _guards  # first, so that a missing build is said plainly
 except ImportError as error:
     raise ImportError(
-        f"graphlift's compiled guards are missing or do not fit this Python ({error}); "
-        "build them with `pip install .` (or `python setup.py build_ext --inplace` in a checkout)"
+        "graphlift.guards._guards is missing or does not fit this Python; build it with `pip install .`",
+        name="graphlift.guards._guards",
     ) from error
 from graphlift.guards.compile import Check, compile_guards
 from graphlift.guards.guards import (

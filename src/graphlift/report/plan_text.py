@@ -150,9 +150,9 @@ def _body_lines(
         text = writer.text(value)
         lines += [*writer.take(), f"{result}: {dtype} = {op}({result}, {text})"]
     for store in stores:
-        index, value = writer.text(store.index), writer.text(store.value)
+        place, text = writer.text(store.index), writer.text(store.value)
         sign = "=" if store.mode == "set" else "+="
-        lines += [*writer.take(), f"b{store.buffer}[{_bare(index)}] {sign} {_bare(value)}"]
+        lines += [*writer.take(), f"b{store.buffer}[{_bare(place)}] {sign} {_bare(text)}"]
     return ["    " * depth + line for line in lines]
 
 
