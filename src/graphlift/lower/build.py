@@ -17,9 +17,24 @@ import torch.fx
 
 from graphlift.lower import activations, gathers, indexing, pointwise, products, reductions  # noqa: F401 (they fill the table)
 from graphlift.lower import affine as ix
+from graphlift.lower.accumulate import rows_added
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit
+from graphlift.lower.expr import compare, const
+from graphlift.lower.expr import where as select
 from graphlift.lower.table import ROWS, overload
-from graphlift.lower.values import BUFFER, POINT, REDUCE, SUPPORTED, VIEW, Bounds, Builder, Meta, Value, place
+from graphlift.lower.values import (
+    BUFFER,
+    POINT,
+    REDUCE,
+    SUPPORTED,
+    VIEW,
+    Bounds,
+    Builder,
+    Meta,
+    Value,
+    dense_order,
+    place,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -166,12 +181,18 @@ class _GraphBuilder:
     def lowered(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
         row = ROWS.get(node.target)
         fakes = node.meta.get("val")
+        added = rows_added(node)
+        if added is not None and (summed := self.added_in_place(*added)) is not None:
+            return summed
         if row is None or fakes is None:
             return self.extern(node, args, kwargs)
         out = _metas(fakes)
         if out is None or not _lowerable(args, kwargs):
             return self.extern(node, args, kwargs)
         is_view = _traits(node.target)[0]
+        results = out if isinstance(out, tuple) else (out,)
+        if not is_view and any(m and m.numel and dense_order(m.shape, m.stride) is None for m in results):
+            return self.extern(node, args, kwargs)  # kernels write dense memory; gaps are ATen's to make
         key = None
         if node not in self.exposed:
             key = (
@@ -240,11 +261,40 @@ class _GraphBuilder:
         self.graph.order.append(call)
         return results[0] if single else tuple(results)
 
-    def call_aten(self, target: Any, args: tuple[Any, ...], meta: Meta, **kwargs: Any) -> Value:
-        """An extern call that a row makes, of one tensor."""
+    def added_in_place(self, dense: torch.fx.Node, rows: torch.fx.Node) -> Value | None:
+        """The sum of ``dense``, which is ours, and an embedding's gradient, in the memory of ``dense``."""
+        base = self.env[dense]
+        grad, index, _, padding = [self.env.get(a, a) if isinstance(a, torch.fx.Node) else a for a in rows.args[:4]]
+        meta = Meta.of(dense.meta["val"])
+        if not (_lowerable(base, grad, index) and isinstance(base, Value)) or len(meta.shape) != 2:
+            return None
+        where = self.place_of(base)
+        if where.root.kind != BUFFER or where.offset or where.stride != ix.contiguous_strides(meta.shape):
+            return None
+        if where.root.shape == meta.shape and where.root.stride == where.stride:
+            where = Place(where.root, where.root, where.stride, 0)
+        index = self.b.reshape(index, (index.numel,))
+        grad = self.b.reshape(grad, (index.numel, meta.shape[1]))
+        if padding >= 0:
+            kept = self.b.reshape(index, (index.numel, 1))
+            grad = self.b.point(
+                lambda i, g: select(compare("eq", i, const(padding, i.dtype)), const(0, g.dtype), g),
+                kept, grad, dtype=grad.dtype, cost=2,
+            )  # fmt: skip
+        value = self.call_aten(torch.ops.aten.index_add_.default, (0, index, grad), meta, into=where)
+        self.graph.aliases[value.id] = where
+        return value
+
+    def call_aten(
+        self, target: Any, args: tuple[Any, ...], meta: Meta, into: Place | None = None, **kwargs: Any
+    ) -> Value:
+        """An extern call that a row makes, of one tensor; ``into``: the first argument, which it writes."""
         node = self.b.origin
         call = Extern(target, (), kwargs, node)
         call.args = self._placed(args, call)
+        if into is not None:
+            call.args = (into, *call.args)
+            call.places.append(into)
         self.list_new()
         value = self.b.buffer(meta, f"{node.name}_{target.overloadpacket.__name__}")
         self.graph.producers[value.id] = call

@@ -44,6 +44,10 @@ class Meta:
     stride: tuple[int, ...]
     device: torch.device
 
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
     @staticmethod
     def of(tensor: torch.Tensor) -> Meta:
         return Meta(tuple(tensor.shape), tensor.dtype, tensor.stride(), tensor.device)
