@@ -18,6 +18,7 @@ from ..fake.mode import fakes_in
 from ..fake.ops import aten
 from ..fake.spec import make_spec
 from . import passes
+from .effect_ops import REPLACED
 from .ir import BACKWARD, FORWARD, Trace, Value, memory_root
 from .plan import (
     FallBack,
@@ -273,7 +274,7 @@ def _interpret(
             continue
         args, kwargs = load(node.args), load(node.kwargs)
         if op == "call_function":
-            env[node] = node.target(*args, **kwargs)
+            env[node] = REPLACED.get(node.target, node.target)(*args, **kwargs)
         elif op == "call_method":
             if node.target == "requires_grad_":
                 _check_requires_grad(args, kwargs)

@@ -19,6 +19,7 @@ from ..fake.ops import Kind, OpInfo, aten, op_info
 from ..fake.spec import make_spec, spec_of
 from ..fake.tensor import new_fake, set_metadata
 from . import mutating, training_ops
+from .effect_ops import EFFECTS
 from .ir import FORWARD, Op, Trace, Value
 from .overlap import overlaps_itself, require_whole_overlap
 from .passes import is_dense
@@ -595,6 +596,7 @@ def _rnn_layer(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
+    **EFFECTS,
     aten.mkldnn_rnn_layer.default: _rnn_layer,
     aten._local_scalar_dense.default: rules._item,
     aten.lift_fresh.default: rules._lift,

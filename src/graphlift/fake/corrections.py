@@ -184,6 +184,36 @@ def _complex_to_real(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return make_spec(recipe.shape, found.stride, 0, recipe.dtype, recipe.device)
 
 
+# -- results in another memory format than the meta kernel says ----------------------------------------------
+
+
+def _all_contiguous(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    if isinstance(recipe, Spec):
+        return _contiguous(recipe.shape, recipe)
+    return tuple([_contiguous(r.shape, r) for r in recipe])
+
+
+def _first_contiguous(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    first, *rest = recipe
+    return (_contiguous(first.shape, first), *rest)
+
+
+def _roll(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """The CPU kernel concatenates two pieces for each dimension, and ``cat`` chooses the format."""
+    spec, shifts, dims = args[0].spec, args[1], _argument(args, kwargs, 2, "dims", ())
+    if 0 in spec.shape:
+        return recipe
+    if not dims:
+        return _contiguous(spec.shape, recipe)
+    x = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="meta")
+    with torch._C._DisableTorchDispatch():
+        for shift, dim in zip(shifts, dims, strict=True):
+            size = x.shape[dim]
+            start = (size - shift) % size
+            x = torch.cat([x.narrow(dim, start, size - start), x.narrow(dim, 0, start)], dim)
+    return make_spec(spec.shape, x.stride(), 0, spec.dtype, spec.device)
+
+
 CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.native_batch_norm.default: _batch_norm(5, 3),
@@ -194,6 +224,10 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten._batch_norm_with_update_functional.default: _batch_norm(None, 3, True),
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
+    aten.log_sigmoid_forward.default: _all_contiguous,
+    aten.rrelu_with_noise.default: _all_contiguous,
+    aten.rrelu_with_noise_functional.default: _first_contiguous,
+    aten.roll.default: _roll,
     aten._linalg_svd.default: _svd,
     aten.linalg_eig.default: _eig,
     aten._embedding_bag.default: _embedding_bag(False),

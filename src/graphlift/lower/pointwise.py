@@ -194,6 +194,8 @@ def pow_scalar(b: Builder, out: Meta, x: Value, exponent: Scalar) -> Value | Non
         -1.0: lambda p: div(one, p),
         -2.0: lambda p: div(one, mul(p, p)),
     }
+    if out.dtype == torch.float16:  # ATen's half kernel calls pow, whose answer for -inf and -0.0 is another
+        del special[0.5], special[-0.5]
     found = special.get(float(exponent))
     if found is not None:
         return elementwise(b, out, found, (x,), cost=3)

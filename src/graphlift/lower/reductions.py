@@ -351,7 +351,7 @@ def layer_norm_backward(
         results[1] = b.cast(b.reduce("sum", product, outer, False), out[1].dtype) if outer else None
     if mask[2]:
         results[2] = b.cast(b.reduce("sum", grad, outer, False), out[2].dtype) if outer else None
-    return None if not outer and (mask[1] or mask[2]) else tuple(results)
+    return None if not outer and (mask[1] or mask[2]) else tuple(results[: len(out)])
 
 
 def _normalised_backward(
@@ -414,7 +414,7 @@ def group_norm_backward(
         results[1] = _shaped(b, total, out[1])
     if mask[2]:
         results[2] = _shaped(b, b.reduce("sum", grads, (0, 3), False), out[2])
-    return tuple(results)
+    return tuple(results[: len(out)])  # the fake has no place for absent gradients at the end
 
 
 # --- losses ---------------------------------------------------------------------------------------------------------

@@ -43,6 +43,11 @@ def _shifted(base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], sh
     return base.as_strided(shape, stride, base.storage_offset() + shift)
 
 
+def _placed(base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    """A tensor in the memory of ``base`` that is no view of it: results belong to nobody."""
+    return torch.empty(0, dtype=base.dtype).set_(base.untyped_storage(), offset, shape, stride)  # type: ignore[arg-type]
+
+
 def _storage(size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(-(-size_bytes // dtype.itemsize), dtype=dtype)
 
@@ -57,6 +62,7 @@ class _Writer:
         self.scope: dict[str, Any] = {
             "torch": torch,
             "shifted": _shifted,
+            "placed": _placed,
             "typed": _typed,
             "storage": _storage,
         }
@@ -101,7 +107,7 @@ class _Writer:
             self.line(f"{name} = typed(arena, {offset}, {spec.dtype}, {geometry})")
         else:
             base = self._base(storage.name, storage.size_bytes, spec)
-            self.line(f"{name} = shifted({base}, {geometry}, {spec.offset})")
+            self.line(f"{name} = placed({base}, {geometry}, {spec.offset})")
         self.defined.add(tensor)
         return name
 

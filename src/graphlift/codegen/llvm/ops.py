@@ -229,14 +229,21 @@ def _float_floordiv(e: Emitter, node: Node, a: Value, b: Value) -> Value:
     a, b = e.b.unify(a, b)
     mod = evaluate(e.math, "fmod", a, b)
     zero, one = e.num(0.0, mod), e.num(1.0, mod)
-    div = e.b.inst("fdiv", e.b.inst("fsub", a, mod), b)
+    quotient = e.b.inst("fdiv", a, b)
+    infinite = e.num(float("inf"), mod)
+    # Sleef's fmod is NaN where the quotient overflows; the remainder does not matter there.
+    overflow = e.b.inst(
+        "and",
+        e.is_true("fcmp oeq", e.math.abs(quotient), infinite),
+        e.is_true("fcmp une", e.math.abs(a), infinite),
+    )
+    div = e.b.inst("fdiv", e.b.select(overflow, a, e.b.inst("fsub", a, mod)), b)
     differs = e.b.inst("xor", e.is_true("fcmp olt", b, zero), e.is_true("fcmp olt", mod, zero))
     adjust = e.b.inst("and", differs, e.is_true("fcmp une", mod, zero))
     div = e.b.select(adjust, e.b.inst("fsub", div, one), div)
     floor = e.b.intrinsic("floor", div)
     above = e.is_true("fcmp ogt", e.b.inst("fsub", div, floor), e.num(0.5, mod))
     floor = e.b.select(above, e.b.inst("fadd", floor, one), floor)
-    quotient = e.b.inst("fdiv", a, b)
     signed_zero = e.b.intrinsic("copysign", zero, quotient)
     floor = e.b.select(e.is_true("fcmp oeq", div, zero), signed_zero, floor)
     return e.b.select(e.is_true("fcmp oeq", b, zero), quotient, floor)

@@ -229,6 +229,9 @@ SLEEF: dict[str, tuple[str, str]] = {
     "nextafter": ("nextafter", ""),
 }
 
+# Sleef's float32 versions overflow (or lose subnormals) well inside the range where the result is finite.
+BY_DOUBLE = frozenset({"sinh", "cosh", "asinh", "acosh"})
+
 
 def evaluate(math: VectorMath, op: str, *args: Value) -> Value:
     """The value of math function ``op``: inlined for float32 where there is a polynomial, else from Sleef."""
@@ -236,4 +239,7 @@ def evaluate(math: VectorMath, op: str, *args: Value) -> Value:
     if inline is not None and args[0].type == "float":
         return inline(math, args[0])
     name, accuracy = SLEEF[op]
+    if op in BY_DOUBLE and args[0].type == "float":
+        wide = math.sleef(name, accuracy, *[math.b.cast("fpext", a, "double") for a in args])
+        return math.b.cast("fptrunc", wide, "float")
     return math.sleef(name, accuracy, *args)

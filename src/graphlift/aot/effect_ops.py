@@ -1,0 +1,67 @@
+"""Operators that only check values and raise, as operators with a result, so that a graph keeps them.
+
+In: the ATen check as eager calls it while tracing. Out: the operator that the emitted graph calls instead.
+Always: raises what ATen raises, in the same order as other effects: tagged as random operators are, which no pass
+drops, shares or moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+_LIBRARY = torch.library.Library("graphlift", "FRAGMENT")
+
+
+def _checking(schema: str, check: Callable[..., None]) -> Any:
+    """Define `graphlift::<schema>`: runs `check`, gives an empty tensor."""
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema, tags=(torch.Tag.nondeterministic_seeded,))
+
+    def run(tensor: Tensor, *args: Any) -> Tensor:
+        check(tensor, *args)
+        return torch.empty(0)
+
+    _LIBRARY.impl(name, run, "CPU")
+    _LIBRARY.impl(name, run, "CUDA")
+    _LIBRARY.impl(name, lambda tensor, *args: torch.empty(0, device="meta"), "Meta")
+    return getattr(torch.ops.graphlift, name).default
+
+
+check_linalg = _checking(
+    "check_linalg(Tensor info, str api_name, bool is_matrix) -> Tensor",
+    lambda info, name, is_matrix: aten._linalg_check_errors.default(info, name, is_matrix=is_matrix),
+)
+check_flag = _checking("check_flag(Tensor flag, str message) -> Tensor", aten._assert_async.msg)
+
+
+def _linalg(rec: Any, func: Any, args: tuple, kwargs: dict) -> None:
+    rec.dispatch(check_linalg, (args[0], args[1], kwargs["is_matrix"]), {})
+
+
+def _assertion(rec: Any, func: Any, args: tuple, kwargs: dict) -> None:
+    message = args[1] if len(args) > 1 else kwargs.get("assert_msg", "Assertion is failed")
+    rec.dispatch(check_flag, (args[0], message), {})
+
+
+EFFECTS: dict[Any, Callable[..., None]] = {
+    aten._linalg_check_errors.default: _linalg,
+    aten._assert_async.default: _assertion,
+    aten._assert_async.msg: _assertion,
+}
+
+
+def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """`one_hot` on fakes leaves out the checks that it makes on real tensors."""
+    if x.dtype == torch.int64 and x.numel() and num_classes > 0:
+        torch._assert_async((x >= 0).all(), "Class values must be non-negative.")
+        torch._assert_async((x < num_classes).all(), "Class values must be smaller than num_classes.")
+    return torch._C._nn.one_hot(x, num_classes)
+
+
+# Functions whose composite kernel makes other calls on fakes than on real tensors.
+REPLACED: dict[Any, Callable[..., Any]] = {torch._C._nn.one_hot: _one_hot}

@@ -1,0 +1,101 @@
+"""Values at the edge of a dtype, errors that depend on values, memory formats of results: programs that went wrong once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .case import Compile, case, outcome
+
+INF, NAN = float("inf"), float("nan")
+
+
+def _specials(dtype: torch.dtype) -> Tensor:
+    return torch.tensor(
+        [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 7.0, 88.8, -104.0, 1e-38, -1e-40, 1e-45, 1e19, 1e30, INF, -INF, NAN]
+    ).to(dtype)
+
+
+@case("sweep of special values")
+def test_hyperbolic_functions_up_to_the_largest_float(compile: Compile) -> Any:
+    fn = compile(lambda x: (torch.sinh(x), torch.cosh(x), torch.asinh(x), torch.acosh(x)))
+    results = [fn(_specials(dtype)) for dtype in (torch.float32, torch.bfloat16)]
+    assert torch.isfinite(results[0][0][8]) and torch.isfinite(results[0][2][14])
+    return results
+
+
+@case("sweep of special values")
+def test_floor_division_whose_quotient_overflows(compile: Compile) -> Any:
+    fn = compile(lambda x, y: (x // y, x % y))
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        x = _specials(dtype)
+        results.append(fn(x.repeat_interleave(16), x.repeat(16)))
+    assert fn(torch.ones(32), torch.full((32,), -1e-40))[0].eq(-INF).all()
+    return results
+
+
+@case("sweep of special values", exact=True)
+def test_square_root_as_a_power_of_half_precision(compile: Compile) -> Any:
+    """ATen's half kernel calls pow, which has another answer than sqrt for -inf and -0.0."""
+    fn = compile(lambda x: (x.pow(0.5), x.pow(-0.5)))
+    half = fn(torch.tensor([-INF, -0.0, 4.0, -1.0], dtype=torch.float16))
+    assert half[0][0] == INF
+    return half, fn(torch.tensor([-INF, -0.0, 4.0, -1.0]))
+
+
+@case("hostile programs")
+def test_singular_matrices_raise(compile: Compile) -> Any:
+    calls = (
+        torch.linalg.inv,
+        torch.linalg.cholesky,
+        lambda x: torch.linalg.solve(x, x),
+        torch.linalg.lu_factor,
+        lambda x: x.inverse() * 2,
+    )
+    singular = [outcome(compile(lambda x, call=call: call(x)), torch.zeros(3, 3)) for call in calls]
+    assert all(found[0] == "raised" for found in singular)
+    return singular, [compile(lambda x, call=call: call(x))(torch.eye(3) * 2) for call in calls]
+
+
+@case("hostile programs")
+def test_one_hot_checks_its_classes(compile: Compile) -> Any:
+    fn = compile(lambda x: F.one_hot(x, 3) * 2)
+    results = [outcome(fn, torch.tensor(values)) for values in ([0, 2], [5, 0], [0, -1])]
+    assert results[1] == ("raised", RuntimeError, "Class values must be smaller than num_classes.")
+    return results
+
+
+@case("hostile programs")
+def test_assertions_on_values_are_kept(compile: Compile) -> Any:
+    def checked(x: Tensor) -> Tensor:
+        torch._assert_async(x.min() >= 0, "negative")
+        return x + 1
+
+    fn = compile(checked)
+    assert outcome(fn, torch.tensor([-1])) == ("raised", RuntimeError, "negative")
+    return fn(torch.tensor([1])), outcome(fn, torch.tensor([-1]))
+
+
+@case("layer norm without parameters")
+def test_normalisations_without_parameters_train(compile: Compile) -> Any:
+    x = torch.randn(2, 4, 3, requires_grad=True)
+    fn = compile(lambda x: (F.layer_norm(x, (3,)), F.group_norm(x, 2)))
+    layer, group = fn(x)
+    return torch.autograd.grad([layer, group], x, [torch.rand_like(layer), torch.rand_like(group)])
+
+
+@case("layout sweep")
+def test_memory_formats_of_results(compile: Compile) -> Any:
+    rolled = compile(lambda x: (x.roll(2, -1), x.roll((1, 2), (2, 3)), x.roll(3), x.roll(0, 1)))
+    signed = compile(lambda x: F.logsigmoid(x))
+    image = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    return rolled(image), rolled(torch.randn(2, 3, 4, 5)), signed(torch.randn(4, 3).t())
+
+
+@case("hostile programs")
+def test_results_beside_complex_halves_are_no_views(compile: Compile) -> Any:
+    return compile(lambda x: (x + 1, x.float().int().bool(), x * x))(torch.randn(3, 4).to(torch.complex64).real)
