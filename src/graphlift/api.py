@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -184,11 +185,26 @@ class Handler:
             if now == "fail_on_recompile":
                 raise _recompile_error(func, self.options.owner, recompiles)
             return None
+        if func.__code__ in _IMPORTING:
+            return _RUN_UNCOMPILED
         control.seen_codes.add(func.__code__)
         if self._capture is None:
             self._capture = _load_capture(self.options)
         with stage("capture"):
             return self._capture(func, args, recompiles)
+
+
+#: What Python runs to import a module; the module's own code is no part of the user's function.
+_IMPORTING = frozenset({importlib._bootstrap._find_and_load.__code__})  # type: ignore[attr-defined]
+
+
+def _run_uncompiled(func: Callable[..., Any], *arguments: Any) -> Any:
+    """A replacement: the frame, and with the hook off everything that it calls. The last argument is the check's."""
+    return func(*arguments[:-1])
+
+
+#: The answer to the hook for `_IMPORTING`: a check that always passes, the replacement, and the hook off meanwhile.
+_RUN_UNCOMPILED = (lambda func, *arguments: arguments, _run_uncompiled, False)
 
 
 def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], int], Any]:

@@ -7,7 +7,8 @@ import functools
 import inspect
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -429,3 +430,53 @@ def test_assumed_constant_result_runs_once() -> None:
     for _ in range(3):
         torch.testing.assert_close(compiled(X), X * 3)
     assert len(calls) == 1
+
+
+def test_modules_imported_inside_are_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of a module, and what it calls, is no part of the function that imports it first."""
+    text = "import graphlift.frame\n\ndef active():\n    return graphlift.frame.hook_active()\n\nACTIVE = active()\n"
+    (tmp_path / "imported_late_by_a_test.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        import imported_late_by_a_test
+
+        return x + 1, imported_late_by_a_test.ACTIVE
+
+    compiled = graphlift.compile(f, backend="eager")
+    for _ in range(2):
+        result, active = compiled(X)
+        torch.testing.assert_close(result, X + 1)
+        assert not active
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("made_inside", [False, True])
+def test_inference_mode(inside: bool, made_inside: bool) -> None:
+    """Tensors made in inference mode and outside it, in it and outside it: values, views and kinds are eager's."""
+
+    def changes(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.view(-1).mul_(2)
+        graphlift.graph_break()
+        x[0].add_(1)
+        return x.t(), x.softmax(-1), x
+
+    def reads(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + 1, x.t()
+
+    f = reads if made_inside and not inside else changes  # inference tensors cannot be changed outside
+
+    def run(fn: Callable[..., Any]) -> list[Any]:
+        with torch.inference_mode(made_inside):
+            x = torch.arange(6.0).view(2, 3)
+        with torch.inference_mode(inside):
+            results = fn(x)
+        kinds = [t.is_inference() for t in results]
+        version = None if x.is_inference() else x._version
+        return [*(t.clone() for t in results), kinds, version]
+
+    for a, b in zip(run(f), run(graphlift.compile(f)), strict=True):
+        if isinstance(a, torch.Tensor):
+            torch.testing.assert_close(b, a)
+        else:
+            assert a == b

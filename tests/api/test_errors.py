@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
+import shutil
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 
+import graphlift
 from graphlift import errors
 from graphlift.capture.reasons import REASONS, BreakReason, StackFrame
 from graphlift.errors import GraphBreakError, GraphliftError
@@ -72,6 +77,34 @@ def test_missing_extension_names_the_next_step(name: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "pip install ." in done.stdout and name in done.stdout and "next step" in done.stdout
+
+
+def test_extension_that_cannot_be_loaded_is_one_that_is_missing(tmp_path: Path) -> None:
+    """Built for another machine, or cut short: the same error and the same next step."""
+    package = tmp_path / "graphlift"
+    shutil.copytree(
+        Path(graphlift.__file__).parent, package, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    (package / "frame" / f"_frame{sysconfig.get_config_var('EXT_SUFFIX')}").write_bytes(b"no library")
+    code = (
+        "import graphlift\n"
+        "from graphlift.errors import MissingExtension\n"
+        "try:\n"
+        "    graphlift.compile(abs)\n"
+        "except MissingExtension as error:\n"
+        "    print(graphlift.__file__, error)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path) in done.stdout and "pip install ." in done.stdout
 
 
 def test_cpu_without_avx2_is_refused_with_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,13 @@ def test_unknown_artifact_lists_the_known_ones() -> None:
         logs.configure("graph_braeks")
 
 
+def test_refused_artifact_leaves_the_flag_as_it_was() -> None:
+    before = config.logs
+    with pytest.raises(InvalidOption, match="graph_braeks"):
+        config.logs = "graph_braeks"
+    assert config.logs == before
+
+
 def test_configure_switches_on_exactly_what_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("guards, recompiles")
     assert logs.enabled("guards") and logs.enabled("recompiles") and not logs.enabled("aot")
