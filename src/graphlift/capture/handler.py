@@ -149,12 +149,13 @@ def _at_limit(options: CompileOptions, func: types.FunctionType, args: tuple[Any
     failures = _failures(func, args)
     detail = failures[0] if failures else "its guards keep failing"
     reason = BreakReason("cache-limit", detail, code.co_filename, code.co_firstlineno)
-    warnings.warn(
+    text = (
         f"graphlift: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) has {recompiles} compiled versions, the limit "
-        f"(graphlift.config.cache_size_limit); further calls that fit none run eagerly. Last failed guard: {detail}",
-        RuntimeWarning,
-        stacklevel=2,
+        f"(graphlift.config.cache_size_limit); further calls that fit none run eagerly. Last failed guard: {detail}"
     )
+    # Shown at the user's function, like the warnings of its own code.
+    module = func.__globals__.get("__name__")
+    warnings.warn_explicit(text, RuntimeWarning, code.co_filename, code.co_firstlineno, module if isinstance(module, str) else None)
     _event(options, "cache_limit", func, str(reason), reason)
     return FROZEN
 
