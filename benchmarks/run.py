@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,18 @@ def say(started: float, what: str, result: dict[str, Any]) -> None:
 
 
 def run(
-    models: list[str], compilers: list[str], modes: list[str], quick: bool, timeout_s: float
+    models: list[str],
+    compilers: list[str],
+    modes: list[str],
+    quick: bool,
+    timeout_s: float,
+    budget_s: float,
+    save: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """All figures, keyed as report.py reads them."""
+    """All figures, keyed as report.py reads them; ``save`` is given what there is after each model and mode."""
     started = time.perf_counter()
     size = "tiny" if quick else "full"
-    budget_s, least_rounds = (2.0, 10) if quick else (20.0, 15)
+    least_rounds = 10 if quick else 7
     cold: dict[tuple[str, str, str], dict[str, Any]] = {}
     steady: dict[tuple[str, str], dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="graphlift-bench-") as folder:
@@ -93,6 +100,7 @@ def run(
                 )
                 steady[model, mode] = entry
                 say(started, f"{model} {mode}, steady state", entry)
+                save({"cold": cold, "steady": steady, "overhead": overhead, "import": imported})
     return {"cold": cold, "steady": steady, "overhead": overhead, "import": imported}
 
 
@@ -115,22 +123,28 @@ def main(arguments: list[str] | None = None) -> None:
         "--quick", action="store_true", help="tiny models and few rounds; prints, writes no file"
     )
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds that one measurement may take")
+    parser.add_argument(
+        "--budget", type=float, help="seconds of interleaved steady-state calls a model and mode (20; quick: 2)"
+    )
     parser.add_argument("--output", type=Path, help="where to write (default: benchmarks/RESULTS.md)")
     options = parser.parse_args(arguments)
+    size = "tiny" if options.quick else "full"
+    output = options.output or (None if options.quick else ROOT / "benchmarks" / "RESULTS.md")
+
+    def save(figures: dict[str, Any]) -> None:
+        if output is not None:  # an interrupted run keeps what it measured
+            output.write_text(markdown(figures, size))
+
     figures = run(
         chosen(options.models, tuple(MODELS), "model"),
         chosen(options.compilers, COMPILERS, "compiler"),
         chosen(options.modes, MODES, "mode"),
         options.quick,
         options.timeout,
+        options.budget or (2.0 if options.quick else 20.0),
+        save,
     )
-    text = markdown(figures, "tiny" if options.quick else "full")
-    output = options.output or (None if options.quick else ROOT / "benchmarks" / "RESULTS.md")
-    if output is None:
-        print(text)
-    else:
-        output.write_text(text)
-        print(f"wrote {output}")
+    print(markdown(figures, size) if output is None else f"wrote {output}")
 
 
 if __name__ == "__main__":
