@@ -121,3 +121,11 @@ def test_dead_code_is_removed_but_random_draws_stay() -> None:
 def test_an_output_is_a_tensor_of_its_own() -> None:
     plan = check(lambda x: (x + 1, x + 1, (x * 1).clone()), X)
     assert len({o.name for o in plan.outputs}) == 3
+
+
+def test_empty_parts_of_a_concatenation_add_nothing() -> None:
+    """A cache that starts empty is joined with the first keys: a plain copy."""
+    plan = check(lambda e, x: torch.cat([e, x.exp()], -2), torch.empty(0), torch.randn(2, 3, 4))
+    assert not externs(plan) and len(kernels(plan)) == 1
+    check(lambda e, x: torch.cat([e, x], 0), torch.empty(0, 4, dtype=torch.float64), torch.randn(3, 4))
+    check(lambda e: torch.cat([e, e], 0), torch.empty(0, 4))

@@ -187,6 +187,8 @@ class _GraphBuilder:
         if row is None or fakes is None:
             return self.extern(node, args, kwargs)
         out = _metas(fakes)
+        if node.target is torch.ops.aten.cat.default and out is not None:
+            args = ([part for part in args[0] if part.numel], *args[1:])  # empty parts, as caches start with
         if out is None or not _lowerable(args, kwargs):
             return self.extern(node, args, kwargs)
         is_view = _traits(node.target)[0]
