@@ -87,3 +87,18 @@ def test_lstm_is_one_graph(compiler):
         torch.testing.assert_close(compiled(x)[0], model(x)[0])
     if compiler.name != "eager":
         assert len(backend.graphs) == 1
+
+
+@program()
+def test_new_of_a_size(x: Tensor):
+    return x.new(x.shape).fill_(1) + x, x.new(2, 3).shape, x.new().shape
+
+
+@program()
+def test_custom_function_that_makes_noise(x: Tensor):
+    return Clamp.apply(x.new(x.size()).zero_(), 2) + x
+
+
+@program()
+def test_type_by_legacy_name(x: Tensor):
+    return x.type(torch.DoubleTensor) + 1, x.gt(1).type("torch.FloatTensor"), x.type(torch.int64), x.type()

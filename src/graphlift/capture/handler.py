@@ -6,7 +6,6 @@ Always: whatever goes wrong inside, the frame runs eagerly and the reason is rep
 
 from __future__ import annotations
 
-import gc
 import inspect
 import re
 import sys
@@ -14,8 +13,7 @@ import sysconfig
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import torch
 
 from .. import config
 from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode, origin
+from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
 from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries
 from ..guards import Arg, Const, DistinctTensors, Func, compile_guards, NoOverlap, StorageOffset
@@ -106,18 +105,6 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
         return region.check, region.replacement
 
     return handler
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """No garbage collection while compiling: it would walk the whole heap over and over for nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Eager(Exception):

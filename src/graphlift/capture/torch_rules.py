@@ -324,6 +324,18 @@ def _tensor_size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return evaluate(cap, tensor.fake.size, *[cap.value_of(a) for a in args[1:]], **{k: cap.value_of(v) for k, v in kwargs.items()})  # type: ignore
 
 
+@method("new")
+def _tensor_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """The legacy factory: of sizes, an uninitialised tensor. (Of a list it would be that data; a graph shows both alike.)"""
+    values, named = _values(cap, args[1:], kwargs)
+    if len(values) == 1 and type(values[0]) is torch.Size:
+        values = list(values[0])
+    if named or not all(type(size) is int for size in values):
+        raise Break("unsupported-call", "Tensor.new of other than sizes")
+    sizes = cap.from_python(tuple(values) or (0,))
+    return cap.emit("call_method", "new_empty", [args[0], sizes], {}, lambda t, s: t.new_empty(s))
+
+
 @method("type")
 def _tensor_type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     tensor = cap.realize(args[0])
