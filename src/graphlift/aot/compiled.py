@@ -6,14 +6,13 @@ Always: exactly eager's effects, or eager itself with `fallback_reason` saying w
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, fx
 
+from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
 from .absent import without
@@ -89,22 +88,10 @@ def compile_graph(
     """Compile a torch-level graph for inputs like these (metadata, aliasing and modes as now)."""
     forms = Forms()
     forms.put("captured", gm)
-    with _collector_paused():
+    with collector_paused():
         return _compile(
             gm, example_inputs, forms, fw_compiler, bw_compiler or fw_compiler, decompositions, partitioner
         )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Tracing makes many objects and little garbage: a collection amid it costs more than the tracing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _compile(

@@ -24,7 +24,7 @@ from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode,
 from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
 from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries
-from ..guards import Arg, Const, DistinctTensors, Func, compile_guards, NoOverlap, StorageOffset
+from ..guards import Arg, Const, DistinctTensors, Func, NoOverlap, StorageOffset, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
 from . import builtin_rules, container_rules, torch_rules  # noqa: F401  (they fill the table of rules)

@@ -6,13 +6,12 @@ Always: running the plan equals running the graph, to rounding, with the same ra
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 import torch.fx
 
+from graphlift.collector import collector_paused
 from graphlift.lower import batchnorm, pooling  # noqa: F401 (they fill the table)
 from graphlift.lower.build import build
 from graphlift.lower.emit import emit
@@ -20,20 +19,8 @@ from graphlift.lower.ir import Plan
 from graphlift.lower.schedule import schedule
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Lowering makes many small objects and no cycles: walking the heap meanwhile would take longer than lowering."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def lower_graph(gm: torch.fx.GraphModule, example_fakes: Sequence[torch.Tensor] = ()) -> Plan:
     """Lower ``gm`` to kernels, extern calls and views."""
-    with _collector_paused():
+    with collector_paused():
         graph = build(gm)
         return emit(graph, schedule(graph))
