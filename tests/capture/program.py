@@ -53,7 +53,9 @@ def program(*extra: Made, breaks: bool = False) -> Callable[[Callable[..., Any]]
     """Make a test of the function; ``breaks``: it is known to take more than one graph, or none."""
 
     def decorate(fn: Callable[..., Any]) -> Callable[[Compiler], None]:
-        @pytest.mark.filterwarnings("ignore:graphlift:RuntimeWarning")  # a limit reached: still eager's results
+        @pytest.mark.filterwarnings(
+            "ignore:graphlift:RuntimeWarning"
+        )  # a limit reached: still eager's results
         def test(compiler: Compiler) -> None:
             backend = CountingBackend()
             compiled = compiler.compile(fn, backend=backend)

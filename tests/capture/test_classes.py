@@ -89,7 +89,18 @@ def test_special_methods(x: Tensor):
     s = p + q
     s += 1
     log = [s.a, s.b, s.total, s.double(4), 5 + q, p == q, Point(1) == Point(1), p != q, q < p, bool(Point(0))]
-    log += [not q, len(q), list(q), 3 in q, 4 in q, q(1, k=2), str(q), f"{q!r} {q:spec} {q}", (-q).a, hash(Point(1)) == hash(Point(1))]
+    log += [
+        not q,
+        len(q),
+        list(q),
+        3 in q,
+        4 in q,
+        q(1, k=2),
+        str(q),
+        f"{q!r} {q:spec} {q}",
+        (-q).a,
+        hash(Point(1)) == hash(Point(1)),
+    ]
     return x * s.a, log, sorted([Point(3), Point(1)])[0].a, max(p, q).a
 
 
@@ -151,7 +162,15 @@ def test_getattr_setattr_delattr(x: Tensor, given: Fallback):
         given.no_way
     except AttributeError as error:
         text = str(error)
-    return x + given.real, given.other, given.missing, text, hasattr(given, "no_x"), getattr(given, "no_y", 8), given.broken
+    return (
+        x + given.real,
+        given.other,
+        given.missing,
+        text,
+        hasattr(given, "no_x"),
+        getattr(given, "no_y", 8),
+        given.broken,
+    )
 
 
 class Descriptor:
@@ -242,7 +261,14 @@ class WithMeta(metaclass=Meta):
 @program()
 def test_metaclass(x: Tensor):
     made = WithMeta(3)
-    return x * made.value, made.tagged, WithMeta[1], WithMeta.label, isinstance(made, WithMeta), isinstance(3, WithMeta)
+    return (
+        x * made.value,
+        made.tagged,
+        WithMeta[1],
+        WithMeta.label,
+        isinstance(made, WithMeta),
+        isinstance(3, WithMeta),
+    )
 
 
 @dataclasses.dataclass
@@ -277,7 +303,17 @@ def test_dataclasses(x: Tensor, given: Config):
     given.size += 1
     slotted = WithSlots(7)
     slotted.b += 1
-    return x * given.size, made, frozen, text, Frozen(1) < frozen, Frozen(1) == Frozen(1), repr(frozen), slotted.b, Config() == Config()
+    return (
+        x * given.size,
+        made,
+        frozen,
+        text,
+        Frozen(1) < frozen,
+        Frozen(1) == Frozen(1),
+        repr(frozen),
+        slotted.b,
+        Config() == Config(),
+    )
 
 
 class Pair(NamedTuple):
@@ -295,7 +331,18 @@ Old = collections.namedtuple("Old", "a b")
 def test_named_tuples(x: Tensor, given: Old):
     pair = Pair(x + 1)
     left, right = pair
-    return pair, pair.swapped(), given._replace(a=9), given.b, left * right, pair[1], pair._fields, given._asdict(), len(pair), given == (1, 2)
+    return (
+        pair,
+        pair.swapped(),
+        given._replace(a=9),
+        given.b,
+        left * right,
+        pair[1],
+        pair._fields,
+        given._asdict(),
+        len(pair),
+        given == (1, 2),
+    )
 
 
 class Color(enum.Enum):
@@ -320,7 +367,16 @@ class Flags(enum.Flag):
 @program(lambda: Color.RED, lambda: Level.HIGH)
 def test_enums(x: Tensor, color: Color, level: Level):
     table = {Color.RED: 2, Color.GREEN: 3}
-    return x * table[color] * level, color.bright, Color("g"), Color["RED"] is color, level > Level.LOW, [c.name for c in Color], color == Color.GREEN, Flags.A | Flags.B
+    return (
+        x * table[color] * level,
+        color.bright,
+        Color("g"),
+        Color["RED"] is color,
+        level > Level.LOW,
+        [c.name for c in Color],
+        color == Color.GREEN,
+        Flags.A | Flags.B,
+    )
 
 
 class Shape(abc.ABC):
@@ -376,7 +432,16 @@ def test_subclasses_of_containers(x: Tensor, items: OwnList, table: OwnDict):
     made.insert(0, 9)
     own = OwnDict(k=1)
     own["z"] = x
-    return x * items.total(), made, table["nothing"], table.get("b"), isinstance(made, list), own["z"][1] + 1, list(own), made == list(made)
+    return (
+        x * items.total(),
+        made,
+        table["nothing"],
+        table.get("b"),
+        isinstance(made, list),
+        own["z"][1] + 1,
+        list(own),
+        made == list(made),
+    )
 
 
 @program(lambda: collections.defaultdict(list, a=[1]), lambda: collections.OrderedDict(a=1, b=2))
@@ -389,7 +454,14 @@ def test_collections(x: Tensor, table, ordered):
     made = collections.defaultdict(int)
     for letter in "hello":
         made[letter] += 1
-    return x + len(table["b"]), first, list(ordered), made, dict(made), collections.ChainMap({"a": 1}, {"b": 2})["b"]
+    return (
+        x + len(table["b"]),
+        first,
+        list(ordered),
+        made,
+        dict(made),
+        collections.ChainMap({"a": 1}, {"b": 2})["b"],
+    )
 
 
 @program()

@@ -43,7 +43,15 @@ def test_sets_in_place(x: Tensor, items: set):
     items &= {2, 5, 6}
     items ^= {6, 7}
     items.add(8)
-    return x + 1, same is items, sorted(items), items - {2}, {1, 2} < {1, 2, 3}, frozenset([1]) | {2}, {1, True, 1.0}
+    return (
+        x + 1,
+        same is items,
+        sorted(items),
+        items - {2},
+        {1, 2} < {1, 2, 3},
+        frozenset([1]) | {2},
+        {1, True, 1.0},
+    )
 
 
 def test_aliases_of_arguments(compiler):

@@ -93,7 +93,13 @@ def test_bare_raise_and_context(x: Tensor):
         except KeyError:
             raise ValueError("second")  # noqa: B904
     except ValueError as error:
-        return x + 1, str(again), type(error.__context__).__name__, error.__cause__, error.__suppress_context__
+        return (
+            x + 1,
+            str(again),
+            type(error.__context__).__name__,
+            error.__cause__,
+            error.__suppress_context__,
+        )
 
 
 @program()
@@ -127,7 +133,7 @@ def test_name_unbound_after_handler(x: Tensor):
     except ValueError as error:
         kept = str(error)
     try:
-        error  # noqa: B018, F821
+        error  # noqa: F821
     except UnboundLocalError as unbound:
         return x + 1, kept, str(unbound)
 
@@ -189,7 +195,7 @@ def test_unpacking_errors(x: Tensor):
         except ValueError as error:
             seen.append(str(error))
     try:
-        a, b, *c = (1,)
+        a, b, *_ = (1,)
     except ValueError as error:
         seen.append(str(error))
     return x + 1, seen

@@ -106,7 +106,13 @@ def test_recursion(x: Tensor):
 @program()
 def test_operator_module(x: Tensor):
     getter, attribute = operator.itemgetter(1), operator.attrgetter("shape")
-    return operator.mul(x, 2), getter([1, 2]), attribute(x), operator.itemgetter(0, 2)("abc"), operator.contains([1], 1)
+    return (
+        operator.mul(x, 2),
+        getter([1, 2]),
+        attribute(x),
+        operator.itemgetter(0, 2)("abc"),
+        operator.contains([1], 1),
+    )
 
 
 @program()
@@ -114,14 +120,64 @@ def test_builtins(x: Tensor):
     values = [3, 1, 2]
     return (
         x + 1,
-        (all(values), any([]), sum(values, 4), min(values), max(values, key=lambda v: -v), min([], default=7)),
-        (sorted(values), sorted(values, reverse=True), sorted(["b", "A"], key=str.lower), list(reversed(values))),
-        (list(map(str, values)), list(filter(None, [0, 1])), list(zip(values, "ab")), list(enumerate("ab", 5))),
-        (divmod(7, 3), pow(2, 5, 7), round(2.567, 1), abs(-3), bin(5), hex(255), chr(97), ord("a"), hash((1, 2))),
-        (isinstance(True, int), issubclass(bool, int), callable(len), type(3) is int, bool([]), int("7"), float("2.5")),
-        (str(values), repr("a'b"), tuple("ab"), set([1, 1]), dict(a=1, **{"b": 2}), list(range(5))[1:4:2], complex(1, 2)),
+        (
+            all(values),
+            any([]),
+            sum(values, 4),
+            min(values),
+            max(values, key=lambda v: -v),
+            min([], default=7),
+        ),
+        (
+            sorted(values),
+            sorted(values, reverse=True),
+            sorted(["b", "A"], key=str.lower),
+            list(reversed(values)),
+        ),
+        (
+            list(map(str, values)),
+            list(filter(None, [0, 1])),
+            list(zip(values, "ab")),
+            list(enumerate("ab", 5)),
+        ),
+        (
+            divmod(7, 3),
+            pow(2, 5, 7),
+            round(2.567, 1),
+            abs(-3),
+            bin(5),
+            hex(255),
+            chr(97),
+            ord("a"),
+            hash((1, 2)),
+        ),
+        (
+            isinstance(True, int),
+            issubclass(bool, int),
+            callable(len),
+            type(3) is int,
+            bool([]),
+            int("7"),
+            float("2.5"),
+        ),
+        (
+            str(values),
+            repr("a'b"),
+            tuple("ab"),
+            set([1, 1]),
+            dict(a=1, **{"b": 2}),
+            list(range(5))[1:4:2],
+            complex(1, 2),
+        ),
         (math.sqrt(16), math.pi, math.floor(2.5), math.inf > 3, math.prod([1, 2, 3])),
-        (len("abc"), slice(1, 3), "abc"[::-1], [*values, *"x"], {**{"a": 1}, "b": 2}, list(zip(*[(1, 2), (3, 4)]))),
+        (
+            len("abc"),
+            slice(1, 3),
+            "abc"[::-1],
+            [*values, *"x"],
+            {**{"a": 1}, "b": 2},
+            list(zip(*[(1, 2), (3, 4)])),
+        ),
     )
 
 
@@ -177,7 +233,16 @@ def test_comprehensions(x: Tensor):
 @program()
 def test_conditions(x: Tensor):
     a, b = 0, 5
-    return x + (a or b), a and b, a if b else b, not a, 1 < b < 6 > 2, a is None, b in (1, 5), "z" not in "abc"
+    return (
+        x + (a or b),
+        a and b,
+        a if b else b,
+        not a,
+        1 < b < 6 > 2,
+        a is None,
+        b in (1, 5),
+        "z" not in "abc",
+    )
 
 
 @program()

@@ -77,7 +77,17 @@ def test_ordered_dict_in_its_own_order(compiler):
 
 @program(lambda: Text("ab"), lambda: Number(7), breaks=True)
 def test_subclasses_of_text_and_numbers(x: Tensor, text: Text, number: Number):
-    return x + number, text.shout(), number.half(), text + "c", number + 1, len(text), f"{text}", type(text) is str, text == "ab"
+    return (
+        x + number,
+        text.shout(),
+        number.half(),
+        text + "c",
+        number + 1,
+        len(text),
+        f"{text}",
+        type(text) is str,
+        text == "ab",
+    )
 
 
 @program(lambda: Noisy([1]), lambda: [0, [1]])
@@ -104,7 +114,14 @@ def test_numpy_arrays(x: Tensor, values):
 
 @program(lambda: decimal.Decimal("1.5"), lambda: fractions.Fraction(1, 2), breaks=True)
 def test_c_objects_are_not_guessed(x: Tensor, price, share):
-    return x + 1, price == decimal.Decimal("1.50"), share == 0.5, price + 1, hash(share) == hash(0.5), share in [0.5]
+    return (
+        x + 1,
+        price == decimal.Decimal("1.50"),
+        share == 0.5,
+        price + 1,
+        hash(share) == hash(0.5),
+        share in [0.5],
+    )
 
 
 @program(lambda: types.SimpleNamespace(n=1, inner=types.SimpleNamespace(v=[1])))
@@ -144,7 +161,9 @@ def test_module_with_state(compiler):
     for _ in range(3):
         x = torch.randn(2, 3)
         torch.testing.assert_close(compiled(x), plain(x))
-        torch.testing.assert_close((other.steps, other.extra, other.best), (plain.steps, plain.extra, plain.best))
+        torch.testing.assert_close(
+            (other.steps, other.extra, other.best), (plain.steps, plain.extra, plain.best)
+        )
         assert other.history == plain.history
 
 

@@ -149,7 +149,7 @@ def test_module_state(compiler):
 
 def test_loops_with_breaks_compile_their_body_once(compiler):
     def fn(x):
-        for i, item in enumerate([1, 1, 1, 1, 1, 1]):
+        for i, item in enumerate([1, 1, 1, 1, 1, 1]):  # noqa: B007
             x = x + item
             print(end="")
         return x + i

@@ -13,7 +13,19 @@ from typing import Any
 
 import torch
 
-from ..guards import ABSENT, Attr, Const, DictItem, Equals, HasKey, IdIs, InstanceDict, Slot, Source, TensorGrad
+from ..guards import (
+    ABSENT,
+    Attr,
+    Const,
+    DictItem,
+    Equals,
+    HasKey,
+    IdIs,
+    InstanceDict,
+    Slot,
+    Source,
+    TensorGrad,
+)
 from .breaks import Break, Raised
 from .capture import PLAIN_CONSTANTS, Capture, describe
 from .frame import GeneratorVar, IteratorVar, inline

@@ -19,7 +19,7 @@ from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
 from .attributes import bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
-from .capture import PLAIN_CONSTANTS, Capture, NotConst, describe
+from .capture import PLAIN_CONSTANTS, Capture, NotConst
 from .frame import inline
 from .rules import RULES
 from .trackers import (
@@ -420,7 +420,3 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
 def _plain_layout(cls: type) -> bool:
     """Whether instances are made by ``object.__new__`` (no C-level state)."""
     return cls.__new__ is object.__new__ or isinstance(cls.__new__, types.FunctionType)
-
-
-def describe_call(fn: Tracker) -> str:
-    return describe(fn)

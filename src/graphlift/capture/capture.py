@@ -247,11 +247,6 @@ class Capture:
             self.wrap(value.__func__, Attr(source, "__func__")), self.wrap(value.__self__, Attr(source, "__self__")), source
         )
 
-    def wrap_builtin(self, value: Any, source: Source) -> Tracker:
-        """Builtin functions are constants; builtin methods of an instance are bound to its tracker."""
-        self.guard(IdIs(source, value)) if not isinstance(source, Const) else None
-        return ConstVar(value, source)
-
     def wrap_cell(self, value: types.CellType, source: Source) -> Tracker:
         return CellVar(None, source, value)
 

@@ -188,7 +188,7 @@ def _legacy_constructor(cls: Any, dtype: torch.dtype | None) -> None:
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         values, named = _values(cap, args, kwargs)
-        kind = {"dtype": ConstVar(dtype or torch.get_default_dtype())}
+        kind: Kwargs = {"dtype": ConstVar(dtype or torch.get_default_dtype())}
         if not named and len(values) == 1 and type(values[0]) in (list, tuple):
             numbers = list(flattened(values[0]))
             if all(type(number) is int or (type(number) is float and not integral) for number in numbers):

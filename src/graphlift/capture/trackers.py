@@ -264,9 +264,4 @@ class NullVar(Tracker):
 NULL = NullVar()
 
 
-def const(value: Any) -> ConstVar:
-    """A constant made inside the region."""
-    return ConstVar(value)
-
-
 NONE = ConstVar(None)
