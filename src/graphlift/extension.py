@@ -30,7 +30,9 @@ def frame() -> ModuleType:
 def is_ours(error: BaseException | None) -> bool:
     """Whether `error`, or what caused it, is about one of the extensions, absent or not loadable."""
     while isinstance(error, ImportError):
-        if error.name in (*_EXTENSIONS, *_LEAVES) or any(f"import name {leaf!r}" in str(error) for leaf in _LEAVES):
+        if error.name in (*_EXTENSIONS, *_LEAVES) or any(
+            f"import name {leaf!r}" in str(error) for leaf in _LEAVES
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False

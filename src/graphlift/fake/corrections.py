@@ -73,7 +73,7 @@ def _batch_norm(training: int | None, statistics: int | None, functional: bool =
         mean, invstd = _with_dtype(mean, dtype), _with_dtype(invstd, dtype)
         if training is not None and not args[training]:
             mean = invstd = _contiguous((0,), mean)
-        if functional:  # its last two results are the new running statistics
+        if functional and statistics is not None:  # its last two results are the new running statistics
             rest[-2:] = [_with_dtype(r, args[statistics].spec.dtype) for r in rest[-2:]]
         return (out, mean, invstd, *rest)
 

@@ -48,7 +48,9 @@ def keep_dynamo_out() -> int:
         for kernel in table.values():
             for fn in _inside(kernel, seen):
                 if fn.__code__ is code:
-                    cells = dict(zip(code.co_freevars, (c.cell_contents for c in fn.__closure__ or ())))
+                    cells = dict(
+                        zip(code.co_freevars, (c.cell_contents for c in fn.__closure__ or ()), strict=False)
+                    )
                     inner = cells.get("fn")
                     if isinstance(inner, types.FunctionType) and not hasattr(inner, "__dynamo_disable"):
                         setattr(inner, "__dynamo_disable", inner)

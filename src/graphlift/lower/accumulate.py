@@ -45,5 +45,5 @@ def _owned(node: torch.fx.Node) -> bool:
             return True
         if node.target not in _VIEWS:
             return False
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     return False

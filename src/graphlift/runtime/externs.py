@@ -97,7 +97,7 @@ def caller(step: ExternCall) -> tuple[Callable[..., Any], list[str]]:
         + [f"{key}={_expression(value, where, constants)}" for key, value in step.kwargs]
     )
     source = f"lambda {lines}: _target({body})"
-    return eval(source, constants), names  # noqa: S307: our own text over names we made
+    return eval(source, constants), names  # our own text, over names we made
 
 
 def _expression(value: Any, where: dict[str, int], constants: dict[str, Any]) -> str:

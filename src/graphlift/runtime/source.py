@@ -45,7 +45,7 @@ def _shifted(base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], sh
 
 def _placed(base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
     """A tensor in the memory of ``base`` that is no view of it: results belong to nobody."""
-    return torch.empty(0, dtype=base.dtype).set_(base.untyped_storage(), offset, shape, stride)  # type: ignore[arg-type]
+    return torch.empty(0, dtype=base.dtype).set_(base.untyped_storage(), offset, shape, stride)
 
 
 def _storage(size_bytes: int, dtype: torch.dtype) -> torch.Tensor:
