@@ -124,7 +124,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds that one measurement may take")
     parser.add_argument(
-        "--budget", type=float, help="seconds of interleaved steady-state calls a model and mode (20; quick: 2)"
+        "--budget",
+        type=float,
+        help="seconds of interleaved steady-state calls a model and mode (20; quick: 2)",
     )
     parser.add_argument("--output", type=Path, help="where to write (default: benchmarks/RESULTS.md)")
     options = parser.parse_args(arguments)

@@ -107,7 +107,9 @@ class AtenRunner:
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
         self.graph = graph
-        _LazyGraphModule.force_recompile(graph)  # its stand-in goes through Module.__call__, where users' hooks are
+        _LazyGraphModule.force_recompile(
+            graph
+        )  # its stand-in goes through Module.__call__, where users' hooks are
         self.forward = graph.forward
 
     def __call__(self, inputs: Sequence[Any]) -> Any:

@@ -266,7 +266,9 @@ class _GraphBuilder:
     def added_in_place(self, dense: torch.fx.Node, rows: torch.fx.Node) -> Value | None:
         """The sum of ``dense``, which is ours, and an embedding's gradient, in the memory of ``dense``."""
         base = self.env[dense]
-        grad, index, _, padding = [self.env.get(a, a) if isinstance(a, torch.fx.Node) else a for a in rows.args[:4]]
+        grad, index, _, padding = [
+            self.env.get(a, a) if isinstance(a, torch.fx.Node) else a for a in rows.args[:4]
+        ]
         meta = Meta.of(dense.meta["val"])
         if not (_lowerable(base, grad, index) and isinstance(base, Value)) or len(meta.shape) != 2:
             return None
