@@ -1,0 +1,117 @@
+"""Rules of the builtins that make text of objects: str, repr, ascii, format; and hash.
+
+In: calls of these builtins. Out: the text as a constant, by the object's own methods where it has them.
+Always: text that depends on values not known while capturing is a `Break`.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from .attributes import get_attr, python_type
+from .breaks import Break
+from .calls import call, call_special
+from .capture import Capture, NotConst, describe
+from .protocol import evaluate, iterate
+from .rules import rule
+from .trackers import ConstVar, ObjectVar, TensorVar, Tracker, TupleVar
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+
+
+@rule(str)
+def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if not args:
+        return ConstVar("")
+    obj = cap.realize(args[0])
+    if type(obj) is ObjectVar:
+        raw = cap.type_attr(obj.cls, "__str__")
+        if isinstance(raw, types.WrapperDescriptorType) and raw.__objclass__ in _PLAIN_TEXT_EXCEPTIONS:
+            return _exception_text(cap, obj, raw)
+        if isinstance(raw, types.FunctionType):
+            return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
+        if raw is object.__str__ and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
+            return _repr(cap, args, kwargs)
+    try:
+        return evaluate(cap, str, *[_whole_value(cap, a) for a in args])
+    except NotConst:
+        raise Break("unsupported-builtin", f"str() of a {describe(args[0])}") from None
+
+
+#: Classes whose `__str__` shows the arguments and nothing else (NameError's knows of suggestions only in tracebacks).
+_PLAIN_TEXT_EXCEPTIONS = (BaseException, KeyError, NameError, AttributeError)
+
+
+def _exception_text(cap: Capture, error: ObjectVar, how: Any) -> Tracker:
+    """``str()`` of an exception: its only argument, or all of them as a tuple (KeyError shows the repr)."""
+    items = iterate(cap, get_attr(cap, error, "args"))
+    if not items:
+        return ConstVar("")
+    shown = items[0] if len(items) == 1 else TupleVar(items)
+    return call(cap, ConstVar(repr if len(items) == 1 and how is KeyError.__str__ else str), [shown], {})
+
+
+def _text_of(cap: Capture, result: Tracker, method: str) -> Tracker:
+    if not isinstance(cap.value_of(result), str):
+        raise cap.raise_(TypeError, f"{method} returned non-string (type {python_type(result).__name__})")
+    return result
+
+
+def _whole_value(cap: Capture, tracker: Tracker) -> Any:
+    """The value of a constant whose text does not depend on code of the user's."""
+    tracker = cap.realize(tracker)
+    if type(tracker) is ObjectVar and cap.type_attr(tracker.cls, "__repr__") is not tuple.__repr__:
+        raise NotConst
+    return cap.value_of(tracker)
+
+
+@rule(repr)
+def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    obj = cap.realize(args[0])
+    if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
+        return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
+    if type(obj) is ObjectVar and cap.type_attr(obj.cls, "__repr__") is BaseException.__repr__:
+        values = [repr(cap.value_of(item)) for item in iterate(cap, get_attr(cap, obj, "args"))]
+        return ConstVar(f"{obj.cls.__name__}({', '.join(values)})")
+    try:
+        return evaluate(cap, repr, _whole_value(cap, obj))
+    except NotConst:
+        raise Break("unsupported-builtin", f"repr() of a {describe(obj)}") from None
+
+
+@rule(ascii)
+def _ascii(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return evaluate(cap, lambda text: text.encode("ascii", "backslashreplace").decode(), cap.value_of(_repr(cap, args, kwargs)))
+
+
+@rule(format)
+def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    obj = cap.realize(args[0])
+    spec = cap.value_of(args[1]) if len(args) > 1 else ""
+    if type(obj) is TensorVar:
+        raise Break("unsupported-call", "formatting of a tensor")
+    if type(obj) is ObjectVar:
+        raw = cap.type_attr(obj.cls, "__format__")
+        if isinstance(raw, types.FunctionType):
+            return call_special(cap, obj, "__format__", [ConstVar(spec)])
+        if raw is object.__format__:
+            if spec:
+                raise cap.raise_(TypeError, f"unsupported format string passed to {obj.cls.__name__}.__format__")
+            return _str(cap, [obj], {})
+    try:
+        return evaluate(cap, format, _whole_value(cap, obj), spec)
+    except NotConst:
+        raise Break("unsupported-call", f"formatting of a {describe(obj)}") from None
+
+
+@rule(hash)
+def _hash(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    obj = cap.realize(args[0])
+    if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__hash__"), types.FunctionType):
+        return call_special(cap, obj, "__hash__", [])
+    try:
+        return evaluate(cap, hash, _whole_value(cap, obj))
+    except NotConst:
+        raise Break("unsupported-builtin", f"hash() of a {describe(obj)}") from None
