@@ -50,8 +50,25 @@ from .trackers import (
 
 C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 C_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
-_TYPE_NAMES = {"__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__base__", "__doc__", "__flags__"}
-_FUNCTION_NAMES = {"__name__", "__qualname__", "__module__", "__doc__", "__code__", "__defaults__", "__kwdefaults__"}
+_TYPE_NAMES = {
+    "__name__",
+    "__qualname__",
+    "__module__",
+    "__mro__",
+    "__bases__",
+    "__base__",
+    "__doc__",
+    "__flags__",
+}
+_FUNCTION_NAMES = {
+    "__name__",
+    "__qualname__",
+    "__module__",
+    "__doc__",
+    "__code__",
+    "__defaults__",
+    "__kwdefaults__",
+}
 TENSOR_VALUES = frozenset(
     "shape dtype device ndim requires_grad is_leaf layout is_cuda is_cpu is_sparse is_quantized is_mkldnn is_mps is_xpu "
     "is_sparse_csr is_nested is_meta itemsize nbytes is_vulkan is_xla is_ipu is_maia retains_grad output_nr name names".split()
@@ -107,7 +124,11 @@ def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
     found = find_attr(cap, obj, name)
     if found is None:
         cls = python_type(obj)
-        what = f"type object '{obj.value.__name__}'" if type(obj) is ConstVar and isinstance(obj.value, type) else f"'{cls.__name__}' object"
+        what = (
+            f"type object '{obj.value.__name__}'"
+            if type(obj) is ConstVar and isinstance(obj.value, type)
+            else f"'{cls.__name__}' object"
+        )
         if type(obj) is ConstVar and isinstance(obj.value, types.ModuleType):
             what = f"module '{obj.value.__name__}'"
         raise cap.raise_(AttributeError, f"{what} has no attribute '{name}'")
@@ -155,7 +176,9 @@ def _object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
     fallback = cap.type_attr(obj.cls, "__getattr__")
     try:
         if isinstance(getter, types.FunctionType):
-            return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [obj, ConstVar(name)], {})
+            return inline(
+                cap, ConstVar(getter, Const(getter, getter.__qualname__)), [obj, ConstVar(name)], {}
+            )
         found = object_attr(cap, obj, name)
     except Raised as raised:
         if fallback is ABSENT or not issubclass(python_type(raised.value), AttributeError):
@@ -182,7 +205,9 @@ def _attr_fallback(cap: Capture, obj: ObjectVar, name: str, fallback: Any) -> Tr
     if fallback is torch.nn.Module.__getattr__:
         return _module_attr(cap, obj, name)
     if isinstance(fallback, types.FunctionType):
-        return inline(cap, ConstVar(fallback, Const(fallback, fallback.__qualname__)), [obj, ConstVar(name)], {})
+        return inline(
+            cap, ConstVar(fallback, Const(fallback, fallback.__qualname__)), [obj, ConstVar(name)], {}
+        )
     if isinstance(fallback, C_METHODS):  # __getattr__ = dict.__getitem__
         return _call(cap, MethodVar(ConstVar(fallback), obj), [ConstVar(name)])
     if fallback is not ABSENT:
@@ -220,7 +245,9 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
     if kind is staticmethod:
         return wrap_class_value(cap, cls, name, raw.__func__)
     if kind is classmethod:
-        return MethodVar(wrap_class_value(cap, cls, name, raw.__func__), ConstVar(cls, Const(cls, cls.__name__)))
+        return MethodVar(
+            wrap_class_value(cap, cls, name, raw.__func__), ConstVar(cls, Const(cls, cls.__name__))
+        )
     if isinstance(raw, C_METHODS):
         return MethodVar(ConstVar(raw), obj)
     if isinstance(raw, types.ClassMethodDescriptorType):
@@ -240,7 +267,12 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
         return wrap_class_value(cap, cls, name, raw)
     if isinstance(getter, types.FunctionType):
         descriptor = wrap_class_value(cap, cls, name, raw)
-        return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [descriptor, obj, ConstVar(cls, Const(cls, cls.__name__))], {})
+        return inline(
+            cap,
+            ConstVar(getter, Const(getter, getter.__qualname__)),
+            [descriptor, obj, ConstVar(cls, Const(cls, cls.__name__))],
+            {},
+        )
     if isinstance(raw, (types.BuiltinFunctionType, type)):
         return wrap_class_value(cap, cls, name, raw)
     raise Break("unsupported-attribute", f"{cls.__name__}.{name} is a {kind.__name__}")
@@ -304,7 +336,9 @@ def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
         return MethodVar(wrap_class_value(cap, kind, name, raw), obj)
     if name == "__class__":
         return ConstVar(kind)
-    if kind in PLAIN_CONSTANTS or isinstance(value, (enum.Enum, *C_METHODS, *C_DATA, types.BuiltinFunctionType, types.CodeType)):
+    if kind in PLAIN_CONSTANTS or isinstance(
+        value, (enum.Enum, *C_METHODS, *C_DATA, types.BuiltinFunctionType, types.CodeType)
+    ):
         return cap.from_python(getattr(value, name))
     if isinstance(raw, C_DATA) or isinstance(value, (property, staticmethod, classmethod)):
         return cap.from_python(getattr(value, name))
@@ -343,7 +377,9 @@ def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:
     if isinstance(cls, enum.EnumMeta) and isinstance(cls.__dict__.get("_member_map_", {}).get(name), cls):
         return ConstVar(cls.__members__[name], Const(cls.__members__[name], f"{cls.__name__}.{name}"))
     if meta_raw is not ABSENT and type(meta_raw) is property:
-        return _call(cap, wrap_class_value(cap, meta, name, meta_raw.fget), [ConstVar(cls, Const(cls, cls.__name__))])
+        return _call(
+            cap, wrap_class_value(cap, meta, name, meta_raw.fget), [ConstVar(cls, Const(cls, cls.__name__))]
+        )
     if name == "__dict__":
         raise Break("unsupported-attribute", f"{cls.__name__}.__dict__")
     raw = cap.type_attr(cls, name)
@@ -352,7 +388,11 @@ def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:
     if meta_raw is ABSENT:
         fallback = cap.type_attr(meta, "__getattr__")
         if isinstance(fallback, types.FunctionType):
-            return _call(cap, ConstVar(fallback, Const(fallback, name)), [ConstVar(cls, Const(cls, cls.__name__)), ConstVar(name)])
+            return _call(
+                cap,
+                ConstVar(fallback, Const(fallback, name)),
+                [ConstVar(cls, Const(cls, cls.__name__)), ConstVar(name)],
+            )
         return None
     if isinstance(meta_raw, (types.FunctionType, *C_METHODS)):
         return MethodVar(wrap_class_value(cap, meta, name, meta_raw), ConstVar(cls, Const(cls, cls.__name__)))
@@ -401,7 +441,12 @@ def _function_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
 
 
 def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | None:
-    simple = {"__name__": obj.code.co_name, "__qualname__": obj.qualname, "__code__": obj.code, "__doc__": None}
+    simple = {
+        "__name__": obj.code.co_name,
+        "__qualname__": obj.qualname,
+        "__code__": obj.code,
+        "__doc__": None,
+    }
     found = cap.dict_get(obj.attrs, name)
     if found is not None:
         return found
@@ -433,7 +478,11 @@ def _method_attr(cap: Capture, obj: MethodVar, name: str) -> Tracker | None:
 
 def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
     self_var = obj.self_var
-    is_class = type(self_var) is ConstVar and isinstance(self_var.value, type) and issubclass(self_var.value, obj.cls)
+    is_class = (
+        type(self_var) is ConstVar
+        and isinstance(self_var.value, type)
+        and issubclass(self_var.value, obj.cls)
+    )
     cls = self_var.value if is_class else python_type(self_var)  # type: ignore[attr-defined]
     mro = cls.__mro__
     for base in mro[mro.index(obj.cls) + 1 :]:
@@ -444,7 +493,9 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
                 return wrap_class_value(cap, base, name, raw.__func__)
             if isinstance(raw, (classmethod, types.ClassMethodDescriptorType)):
                 func = raw.__func__ if isinstance(raw, classmethod) else raw
-                return MethodVar(wrap_class_value(cap, base, name, func), ConstVar(cls, Const(cls, cls.__name__)))
+                return MethodVar(
+                    wrap_class_value(cap, base, name, func), ConstVar(cls, Const(cls, cls.__name__))
+                )
             if is_class:
                 return wrap_class_value(cap, base, name, raw)
             return bind_descriptor(cap, raw, self_var, base, name)
@@ -540,7 +591,9 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
     if type(obj) is ObjectVar:
         setter = cap.type_attr(obj.cls, "__setattr__")
         if isinstance(setter, types.FunctionType):
-            inline(cap, ConstVar(setter, Const(setter, setter.__qualname__)), [obj, ConstVar(name), value], {})
+            inline(
+                cap, ConstVar(setter, Const(setter, setter.__qualname__)), [obj, ConstVar(name), value], {}
+            )
         else:
             object_set_attr(cap, obj, name, value)
     elif type(obj) is FunctionVar:
@@ -550,7 +603,9 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
             cap.dict_set(obj.attrs, name, value)
     elif type(obj) is CellVar and name == "cell_contents":
         write_cell(cap, obj, value)
-    elif type(obj) in (ListVar, TupleVar, DictVar, SetVar) or (type(obj) is ConstVar and type(obj.value) in PLAIN_CONSTANTS):
+    elif type(obj) in (ListVar, TupleVar, DictVar, SetVar) or (
+        type(obj) is ConstVar and type(obj.value) in PLAIN_CONSTANTS
+    ):
         raise cap.raise_(AttributeError, f"'{python_type(obj).__name__}' object has no attribute '{name}'")
     else:
         raise Break("attribute-mutation", f"{name} of {describe(obj)}")
@@ -562,7 +617,9 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
     if raw is not ABSENT and is_data_descriptor(raw):
         if type(raw) is property:
             if raw.fset is None:
-                raise cap.raise_(AttributeError, f"property '{name}' of '{obj.cls.__name__}' object has no setter")
+                raise cap.raise_(
+                    AttributeError, f"property '{name}' of '{obj.cls.__name__}' object has no setter"
+                )
             _call(cap, wrap_class_value(cap, obj.cls, name, raw.fset), [obj, value])
             return
         if name == "__dict__" or name == "__class__":
@@ -578,7 +635,12 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
             return
         setter = cap.type_attr(type(raw), "__set__")
         if isinstance(setter, types.FunctionType):
-            inline(cap, ConstVar(setter, Const(setter, name)), [wrap_class_value(cap, obj.cls, name, raw), obj, value], {})
+            inline(
+                cap,
+                ConstVar(setter, Const(setter, name)),
+                [wrap_class_value(cap, obj.cls, name, raw), obj, value],
+                {},
+            )
             return
         raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
     if not obj.cls.__dictoffset__:

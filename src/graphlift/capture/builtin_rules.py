@@ -191,7 +191,11 @@ def _type_call(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) != 1:
         raise Break("unsupported-call", "a class made in the captured code")
-    return get_attr(cap, args[0], "__class__") if type(cap.realize(args[0])) is ConstVar else cap.from_python(python_type(cap.realize(args[0])))
+    return (
+        get_attr(cap, args[0], "__class__")
+        if type(cap.realize(args[0])) is ConstVar
+        else cap.from_python(python_type(cap.realize(args[0])))
+    )
 
 
 @rule(isinstance)
@@ -215,7 +219,9 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     found = python_type(value)
     check = cap.type_attr(type(cls), "__instancecheck__")
     if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch")):
-        return truth(cap, call_special(cap, ConstVar(cls, Const(cls, cls.__name__)), "__instancecheck__", [value]))
+        return truth(
+            cap, call_special(cap, ConstVar(cls, Const(cls, cls.__name__)), "__instancecheck__", [value])
+        )
     if type(value) is ObjectVar and value.obj is not None and check is not type.__instancecheck__:
         return isinstance(value.obj, cls)
     if issubclass(found, cls):
@@ -226,7 +232,11 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     return isinstance(claimed, type) and issubclass(claimed, cls)
 
 
-_TENSOR_TYPES = tuple(t for t in vars(torch).values() if isinstance(t, type) and t.__module__ == "torch" and t.__name__.endswith("Tensor"))
+_TENSOR_TYPES = tuple(
+    t
+    for t in vars(torch).values()
+    if isinstance(t, type) and t.__module__ == "torch" and t.__name__.endswith("Tensor")
+)
 
 
 @rule(issubclass)
@@ -352,14 +362,22 @@ def _special_method_rules() -> None:
         rule(cls.__eq__)(lambda cap, args, kwargs: compare(cap, "==", _payload(args[0]), _payload(args[1])))
         rule(cls.__ne__)(lambda cap, args, kwargs: compare(cap, "!=", _payload(args[0]), _payload(args[1])))
     for cls in (list, dict):
-        rule(cls.__setitem__)(lambda cap, args, kwargs: set_item(cap, _payload(args[0]), args[1], args[2]) or NONE)
+        rule(cls.__setitem__)(
+            lambda cap, args, kwargs: set_item(cap, _payload(args[0]), args[1], args[2]) or NONE
+        )
         rule(cls.__delitem__)(lambda cap, args, kwargs: del_item(cap, _payload(args[0]), args[1]) or NONE)
     for method in ("__iter__", "__eq__", "__ne__", "__setitem__", "__delitem__"):
         descriptor = getattr(collections.OrderedDict, method)
         if descriptor not in _registered():
             rule(descriptor)(_registered()[getattr(dict, method)])
-    rule(object.__eq__)(lambda cap, args, kwargs: ConstVar(True) if is_same(cap, args[0], args[1]) else ConstVar(NotImplemented))
-    rule(object.__ne__)(lambda cap, args, kwargs: ConstVar(not truth(cap, compare(cap, "==", args[0], args[1]))))
+    rule(object.__eq__)(
+        lambda cap, args, kwargs: (
+            ConstVar(True) if is_same(cap, args[0], args[1]) else ConstVar(NotImplemented)
+        )
+    )
+    rule(object.__ne__)(
+        lambda cap, args, kwargs: ConstVar(not truth(cap, compare(cap, "==", args[0], args[1])))
+    )
     rule(set.__contains__)(lambda cap, args, kwargs: ConstVar(contains(cap, _payload(args[0]), args[1])))
     rule(set.__len__)(lambda cap, args, kwargs: ConstVar(length(cap, _payload(args[0]))))
     rule(set.__iter__)(lambda cap, args, kwargs: get_iter(cap, _payload(args[0])))
@@ -389,7 +407,9 @@ def _round(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if type(value) is TensorVar:
         return cap.emit("call_method", "round", args, kwargs, lambda t, *a, **k: t.round(*a, **k))
     if type(value) is ConstVar:
-        return evaluate(cap, round, *[cap.value_of(a) for a in args], **{k: cap.value_of(v) for k, v in kwargs.items()})
+        return evaluate(
+            cap, round, *[cap.value_of(a) for a in args], **{k: cap.value_of(v) for k, v in kwargs.items()}
+        )
     return call_special(cap, value, "__round__", args[1:])
 
 
@@ -411,9 +431,13 @@ def _number(cls: type, special: str) -> None:
         if args and type(cap.realize(args[0])) is ObjectVar:
             return call_special(cap, cap.realize(args[0]), special, [])
         try:
-            return evaluate(cap, cls, *[cap.value_of(a) for a in args], **{k: cap.value_of(v) for k, v in kwargs.items()})
+            return evaluate(
+                cap, cls, *[cap.value_of(a) for a in args], **{k: cap.value_of(v) for k, v in kwargs.items()}
+            )
         except NotConst:
-            raise Break("unsupported-builtin", f"{cls.__name__}() of a value that is not a constant") from None
+            raise Break(
+                "unsupported-builtin", f"{cls.__name__}() of a value that is not a constant"
+            ) from None
 
 
 for _cls, _special in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):
@@ -588,7 +612,9 @@ def _chain_from_iterable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(itertools.repeat)
 def _repeat(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) == 2 or "times" in kwargs:
-        return call(cap, ConstVar(polyfills.repeat_), [args[0], args[1] if len(args) == 2 else kwargs["times"]], {})
+        return call(
+            cap, ConstVar(polyfills.repeat_), [args[0], args[1] if len(args) == 2 else kwargs["times"]], {}
+        )
     return CallIter(itertools.repeat, [args[0]], lambda cap, this: this.parts[0])
 
 
@@ -709,7 +735,10 @@ def _signature(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     real = inspect.signature(types.MethodType(function.value, object()) if bound else function.value)
     made = ObjectVar(inspect.Signature)
     parameters = {name: cap.wrap(p, Const(p, f"parameter_{name}")) for name, p in real.parameters.items()}
-    made.slots = {"_parameters": DictVar(parameters, cls=collections.OrderedDict), "_return_annotation": cap.from_python(real.return_annotation)}
+    made.slots = {
+        "_parameters": DictVar(parameters, cls=collections.OrderedDict),
+        "_return_annotation": cap.from_python(real.return_annotation),
+    }
     return made
 
 

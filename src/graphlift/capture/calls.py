@@ -40,7 +40,9 @@ Args = list[Tracker]
 Kwargs = dict[str, Tracker]
 
 #: Python functions of these modules are single graph nodes, called on fakes as they are.
-LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch._refs", "torch.special"})
+LEAF_MODULES = frozenset(
+    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch._refs", "torch.special"}
+)
 #: Functions of these modules are never traced into: they change state that capture does not model.
 OPAQUE_MODULES = (
     "torch._dynamo",
@@ -75,7 +77,22 @@ OPAQUE_MODULES = (
     "tqdm",
 )
 _AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode", "torch.autograd.function")
-PURE_OBJCLASSES = (str, int, float, bool, bytes, complex, tuple, range, frozenset, torch.Size, type(None), slice, torch.dtype, torch.device)
+PURE_OBJCLASSES = (
+    str,
+    int,
+    float,
+    bool,
+    bytes,
+    complex,
+    tuple,
+    range,
+    frozenset,
+    torch.Size,
+    type(None),
+    slice,
+    torch.dtype,
+    torch.device,
+)
 
 
 def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
@@ -98,7 +115,11 @@ def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
             raise cap.raise_(TypeError, f"'{fn.cls.__name__}' object is not callable")  # type: ignore[attr-defined]
         bound = bind_descriptor(cap, raw, fn, fn.cls, "__call__")  # type: ignore[attr-defined]
         assert bound is not None
-        if type(bound) is MethodVar and type(bound.func) is ConstVar and isinstance(bound.func.value, types.WrapperDescriptorType):
+        if (
+            type(bound) is MethodVar
+            and type(bound.func) is ConstVar
+            and isinstance(bound.func.value, types.WrapperDescriptorType)
+        ):
             raise Break("c-function", f"call of a {fn.cls.__name__} object")  # type: ignore[attr-defined]
         return call(cap, bound, args, kwargs)
     if kind is OpaqueVar:
@@ -124,7 +145,10 @@ def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs) -> Tr
     assert type(keywords) is DictVar
     cap.complete(keywords)
     return call(
-        cap, fn.slots["func"], [*sequence_items(cap, fn.slots["args"]), *args], {**{str(k): v for k, v in keywords.known.items()}, **kwargs}
+        cap,
+        fn.slots["func"],
+        [*sequence_items(cap, fn.slots["args"]), *args],
+        {**{str(k): v for k, v in keywords.known.items()}, **kwargs},
     )
 
 
@@ -152,7 +176,11 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Track
         try:
             return found(cap, args, kwargs)
         except IndexError as error:  # the rule asked for an argument that was not given
-            if error.__traceback__ is None or error.__traceback__.tb_next is None or error.__traceback__.tb_next.tb_next is not None:
+            if (
+                error.__traceback__ is None
+                or error.__traceback__.tb_next is None
+                or error.__traceback__.tb_next.tb_next is not None
+            ):
                 raise
             raise Break("unsupported-call", f"{_name(value)} with {len(args)} arguments") from None
     mark = mark_of(value)
@@ -196,7 +224,9 @@ def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwar
         real_args = [known_object(cap, arg) for arg in args]
         real_kwargs = {name: known_object(cap, arg) for name, arg in kwargs.items()}
     except NotConst:
-        raise Break("unsupported-call", f"{value.__qualname__} assumed constant, with arguments that are not") from None
+        raise Break(
+            "unsupported-call", f"{value.__qualname__} assumed constant, with arguments that are not"
+        ) from None
     result = value(*real_args, **real_kwargs)
     return cap.wrap(result, Const(result, f"result_of_{value.__name__}"))
 
@@ -207,7 +237,9 @@ def _call_lru_cache(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tra
         real_args = [known_object(cap, arg) for arg in args]
         real_kwargs = {name: known_object(cap, arg) for name, arg in kwargs.items()}
     except NotConst:
-        raise Break("c-function", f"cached function {value.__qualname__} with arguments that are not constants") from None
+        raise Break(
+            "c-function", f"cached function {value.__qualname__} with arguments that are not constants"
+        ) from None
     try:
         result = value(*real_args, **real_kwargs)
     except Exception as error:
@@ -221,7 +253,11 @@ def known_object(cap: Capture, tracker: Tracker) -> Any:
     """The real object behind a tracker: a constant, or a pre-existing object that the region has not changed."""
     tracker = cap.realize(tracker)
     if type(tracker) is ObjectVar and tracker.obj is not None:
-        if tracker.attrs.log or tracker.slots_written or (tracker.payload is not None and id(tracker.payload) in cap.changed):
+        if (
+            tracker.attrs.log
+            or tracker.slots_written
+            or (tracker.payload is not None and id(tracker.payload) in cap.changed)
+        ):
             raise NotConst
         if tracker.source is not None and not isinstance(tracker.source, Const):
             cap.guard(IdIs(tracker.source, tracker.obj))
@@ -230,7 +266,14 @@ def known_object(cap: Capture, tracker: Tracker) -> Any:
 
 
 def _leaf_builtins() -> dict[int, Any]:
-    namespaces = [torch._C._VariableFunctions, torch._C._nn, torch._C._special, torch._C._linalg, torch._C._fft, torch._C._sparse]
+    namespaces = [
+        torch._C._VariableFunctions,
+        torch._C._nn,
+        torch._C._special,
+        torch._C._linalg,
+        torch._C._fft,
+        torch._C._sparse,
+    ]
     found = {}
     for namespace in namespaces:
         for name in dir(namespace):
@@ -267,7 +310,11 @@ def _call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
     if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
         receiver = cap.realize(args[0])
         if type(receiver) is ObjectVar and receiver.payload is not None:
-            return call(cap, ConstVar(value), [receiver.payload, *args[1:]], kwargs) if owner is not object else _unmodelled(value)
+            return (
+                call(cap, ConstVar(value), [receiver.payload, *args[1:]], kwargs)
+                if owner is not object
+                else _unmodelled(value)
+            )
         if type(receiver) is OpaqueVar:
             raise Break(receiver.code, receiver.detail)
     raise Break("c-function", _name(value))
@@ -282,7 +329,9 @@ def _is_pure_classmethod(value: Any) -> bool:
     if isinstance(value, types.ClassMethodDescriptorType):
         return value.__objclass__ in (*PURE_OBJCLASSES, dict)
     return isinstance(value, types.BuiltinFunctionType) and (
-        (isinstance(owner, type) and owner in PURE_OBJCLASSES) or type(owner) in PLAIN_CONSTANTS and owner is not None
+        (isinstance(owner, type) and owner in PURE_OBJCLASSES)
+        or type(owner) in PLAIN_CONSTANTS
+        and owner is not None
     )
 
 
@@ -312,7 +361,10 @@ PURE_FUNCTIONS = _pure_functions()
 
 #: Tensor methods that read data, change autograd state, or reach the storage: they run natively.
 BREAKING_TENSOR_METHODS: dict[str, str] = {
-    **dict.fromkeys("item tolist __bool__ __int__ __float__ __index__ __complex__ __nonzero__ is_nonzero".split(), "tensor-item"),
+    **dict.fromkeys(
+        "item tolist __bool__ __int__ __float__ __index__ __complex__ __nonzero__ is_nonzero".split(),
+        "tensor-item",
+    ),
     **dict.fromkeys(
         "numpy __array__ data_ptr storage untyped_storage _typed_storage storage_type __reduce_ex__ __deepcopy__ __dlpack__ "
         "share_memory_ is_shared set_ apply_ map_ map2_ resize_ resize_as_ __repr__ __str__ __format__ record_stream pin_memory "
@@ -320,7 +372,9 @@ BREAKING_TENSOR_METHODS: dict[str, str] = {
         "__dlpack_device__ module_load __setstate__ _set_version sparse_resize_ __delitem__ __getstate__ copy_to_host".split(),
         "unsupported-call",
     ),
-    **dict.fromkeys("nonzero masked_select unique unique_consecutive equal allclose argwhere".split(), "data-dependent-op"),
+    **dict.fromkeys(
+        "nonzero masked_select unique unique_consecutive equal allclose argwhere".split(), "data-dependent-op"
+    ),
 }
 
 
@@ -331,7 +385,9 @@ def _call_tensor_method(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> 
     special = TENSOR_METHODS.get(name)
     if special is not None:
         return special(cap, args, kwargs)
-    return cap.emit("call_method", name, args, kwargs, lambda this, *rest, **named: getattr(this, name)(*rest, **named))
+    return cap.emit(
+        "call_method", name, args, kwargs, lambda this, *rest, **named: getattr(this, name)(*rest, **named)
+    )
 
 
 #: Tensor methods with a rule of their own, filled by torch_rules.py.
@@ -348,7 +404,9 @@ def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
     if isinstance(meta_call, types.FunctionType):
         if isinstance(cls, enum.EnumMeta):
             return _construct_constant(cap, cls, args, kwargs)
-        return inline(cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs)
+        return inline(
+            cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs
+        )
     return type_call(cap, cls, args, kwargs)
 
 

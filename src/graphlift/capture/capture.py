@@ -65,7 +65,19 @@ from .trackers import (
 )
 
 PLAIN_CONSTANTS: frozenset[type] = frozenset(
-    {int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), torch.dtype, torch.device}
+    {
+        int,
+        float,
+        bool,
+        str,
+        bytes,
+        complex,
+        type(None),
+        type(...),
+        type(NotImplemented),
+        torch.dtype,
+        torch.device,
+    }
     | {torch.layout, torch.memory_format, torch.Size, range, slice, torch.finfo, torch.iinfo}
 )
 IDENTITY_CONSTANTS: tuple[type, ...] = (
@@ -152,7 +164,9 @@ class Capture:
         if found is None:
             if globals_ is self.func.__globals__:
                 self.guard(IdIs(Attr(Func(), "__globals__"), globals_))
-            source = Const(globals_, f"globals_of_{str(globals_.get('__name__', 'module')).replace('.', '_')}")
+            source = Const(
+                globals_, f"globals_of_{str(globals_.get('__name__', 'module')).replace('.', '_')}"
+            )
             found = self.dict_var(globals_, source)
             self.globals_memo[id(globals_)] = found
             self.memo[id(globals_)] = found
@@ -244,7 +258,9 @@ class Capture:
     def wrap_method(self, value: types.MethodType, source: Source) -> Tracker:
         self.guard(TypeIs(source, types.MethodType))
         return MethodVar(
-            self.wrap(value.__func__, Attr(source, "__func__")), self.wrap(value.__self__, Attr(source, "__self__")), source
+            self.wrap(value.__func__, Attr(source, "__func__")),
+            self.wrap(value.__self__, Attr(source, "__self__")),
+            source,
         )
 
     def wrap_cell(self, value: types.CellType, source: Source) -> Tracker:
@@ -328,7 +344,9 @@ class Capture:
             return ConstVar(value)
         if isinstance(value, BaseException):
             return self.exception_var(value)
-        if isinstance(value, tuple) and isinstance(getattr(kind, "n_fields", None) or getattr(kind, "_fields", None), (int, tuple)):
+        if isinstance(value, tuple) and isinstance(
+            getattr(kind, "n_fields", None) or getattr(kind, "_fields", None), (int, tuple)
+        ):
             result = ObjectVar(kind)
             result.payload = TupleVar([self.from_python(item) for item in value])
             return result
@@ -396,7 +414,11 @@ class Capture:
 
     def pin(self, tracker: ConstVar) -> None:
         """The very object is used: guard its identity where so far only its kind is."""
-        if type(tracker.value) is types.FunctionType and tracker.source is not None and not isinstance(tracker.source, Const):
+        if (
+            type(tracker.value) is types.FunctionType
+            and tracker.source is not None
+            and not isinstance(tracker.source, Const)
+        ):
             self.guard(IdIs(tracker.source, tracker.value))
 
     # --- dictionaries ------------------------------------------------------------------------------------------------
@@ -442,11 +464,17 @@ class Capture:
         assert var.real is not None and var.source is not None
         items = list((OrderedDict if isinstance(var.real, OrderedDict) else dict).items(var.real))
         self.guard(DictKeys(var.source, tuple(key for key, _ in items)))
-        if type(wanted) is TrackerKey and type(wanted.tracker) is IdVar and any(type(key) is int for key in var.real):
+        if (
+            type(wanted) is TrackerKey
+            and type(wanted.tracker) is IdVar
+            and any(type(key) is int for key in var.real)
+        ):
             raise Break("unsupported-object", "id() of an object looked up in a dictionary made outside")
         known: dict[Any, Tracker] = {}
         for index, (key, value) in enumerate(items):
-            shadow_key = key if is_constant_key(key) else self.key_of(self.wrap(key, DictKey(var.source, index)))
+            shadow_key = (
+                key if is_constant_key(key) else self.key_of(self.wrap(key, DictKey(var.source, index)))
+            )
             known[shadow_key] = var.known.get(shadow_key) or LazyVar(value, DictItem(var.source, key))
         for op, key, value in var.log:
             if op == "set":
@@ -500,12 +528,20 @@ class Capture:
                 raise Break("unsupported-object", "a tuple of objects as a dictionary key")
             return tuple(keys)
         if type(tracker) in (ListVar, DictVar) or (type(tracker) is SetVar and tracker.cls is set):
-            raise self.raise_(TypeError, f"unhashable type: '{tracker.cls.__name__ if type(tracker) is not ListVar else 'list'}'")  # type: ignore
+            raise self.raise_(
+                TypeError,
+                f"unhashable type: '{tracker.cls.__name__ if type(tracker) is not ListVar else 'list'}'",
+            )  # type: ignore
         if type(tracker) is SetVar:
             return frozenset(tracker.known)
         if type(tracker) is ObjectVar:
-            if self.type_attr(tracker.cls, "__hash__") is not object.__hash__ and not issubclass(tracker.cls, torch.nn.Module):
-                raise Break("unsupported-object", f"a dictionary key of type {tracker.cls.__name__}, which defines __hash__")
+            if self.type_attr(tracker.cls, "__hash__") is not object.__hash__ and not issubclass(
+                tracker.cls, torch.nn.Module
+            ):
+                raise Break(
+                    "unsupported-object",
+                    f"a dictionary key of type {tracker.cls.__name__}, which defines __hash__",
+                )
         return self.identity_key(tracker)
 
     def identity_key(self, tracker: Tracker) -> TrackerKey:
@@ -549,7 +585,14 @@ class Capture:
             raise Break(tracker.code, tracker.detail)  # type: ignore[attr-defined]
         raise Break("unsupported-call", f"a {describe(tracker)} passed to a tensor operation")
 
-    def emit(self, kind: str, target: Any, args: list[Tracker], kwargs: dict[str, Tracker], call: Callable[..., Any]) -> Tracker:
+    def emit(
+        self,
+        kind: str,
+        target: Any,
+        args: list[Tracker],
+        kwargs: dict[str, Tracker],
+        call: Callable[..., Any],
+    ) -> Tracker:
         """Run ``call`` on fakes and append the node; a result without tensors is a constant and needs no node."""
         pairs = [self.to_graph(arg) for arg in args]
         kw_pairs = {name: self.to_graph(arg) for name, arg in kwargs.items()}
@@ -559,7 +602,10 @@ class Capture:
             with self.fake_mode:
                 value = call(*fake_args, **fake_kwargs)
         except DataDependent as error:
-            raise Break("tensor-item" if "item" in str(error) or "scalar" in str(error) else "data-dependent-op", str(error)) from None
+            raise Break(
+                "tensor-item" if "item" in str(error) or "scalar" in str(error) else "data-dependent-op",
+                str(error),
+            ) from None
         except Unsupported as error:
             raise Break("unsupported-fake-op", str(error)) from None
         except Exception as error:
@@ -569,7 +615,9 @@ class Capture:
                 return self.from_python(value)
             raise Break("unsupported-call", f"{target} returns a {type(value).__name__}")
         where = self.user_stack()
-        node = self.builder.add_op(kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where)
+        node = self.builder.add_op(
+            kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where
+        )
         return self.wrap_result(node, value, where)
 
     def wrap_result(self, node: Any, value: Any, where: str) -> Tracker:
@@ -586,7 +634,11 @@ class Capture:
             items = []
             for index, item in enumerate(value):
                 needs_node = contains_tensor(item) and id(item) not in self.fakes
-                items.append(self.wrap_result(self.builder.add_item(node, index, item, where) if needs_node else node, item, where))
+                items.append(
+                    self.wrap_result(
+                        self.builder.add_item(node, index, item, where) if needs_node else node, item, where
+                    )
+                )
             if type(value) is list:
                 return ListVar(items)
             payload = TupleVar(items)
@@ -666,6 +718,13 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
 PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
     (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),
     (list, lambda cap, value, source: cap.list_var(value, source)),
-    (tuple, lambda cap, value, source: cap.guard(Length(source, len(value)))
-        or TupleVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(tuple.__iter__(value))], source)),
+    (
+        tuple,
+        lambda cap, value, source: (
+            cap.guard(Length(source, len(value)))
+            or TupleVar(
+                [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(tuple.__iter__(value))], source
+            )
+        ),
+    ),
 )

@@ -180,7 +180,9 @@ def _update(cap: Capture, target: DictVar, args: Args, kwargs: Kwargs) -> None:
 
     if args:
         source = cap.realize(args[0])
-        is_mapping = type(source) is DictVar or (type(source) is ObjectVar and find_attr(cap, source, "keys") is not None)
+        is_mapping = type(source) is DictVar or (
+            type(source) is ObjectVar and find_attr(cap, source, "keys") is not None
+        )
         if is_mapping:
             for key, value in mapping_items(cap, source):
                 cap.dict_set(target, key, value)
@@ -217,7 +219,12 @@ def _dict_update(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         shadow = DictVar({})
         _update(cap, shadow, args[1:], kwargs)
         for key, value in shadow.known.items():
-            set_item(cap, receiver if _overrides(cap, receiver, args[0]) else receiver.payload, key_tracker(cap, key), value)
+            set_item(
+                cap,
+                receiver if _overrides(cap, receiver, args[0]) else receiver.payload,
+                key_tracker(cap, key),
+                value,
+            )
         return NONE
     _update(cap, own(cap, args[0], DictVar), args[1:], kwargs)
     return NONE
@@ -263,7 +270,12 @@ def _dict_popitem(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     target = own(cap, args[0], DictVar)
     cap.complete(target)
     if not target.known:
-        raise cap.raise_(KeyError, "dictionary is empty" if target.cls is collections.OrderedDict else "popitem(): dictionary is empty")
+        raise cap.raise_(
+            KeyError,
+            "dictionary is empty"
+            if target.cls is collections.OrderedDict
+            else "popitem(): dictionary is empty",
+        )
     last = kwargs.get("last") or (args[1] if len(args) > 1 else ConstVar(True))
     key = list(target.known)[-1 if cap.value_of(last) else 0]
     value = cap.dict_get(target, key)
@@ -404,5 +416,3 @@ def _str_join(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         raise Break("unsupported-builtin", "str.join of values that are not constants") from None
     except TypeError as error:
         raise Raised(cap.exception_var(error)) from None
-
-

@@ -37,7 +37,19 @@ _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYN
 class Frame:
     """One Python frame being executed symbolically."""
 
-    __slots__ = ("cells", "code", "delegate", "func", "globals_var", "handled", "info", "is_root", "locals", "pc", "stack")
+    __slots__ = (
+        "cells",
+        "code",
+        "delegate",
+        "func",
+        "globals_var",
+        "handled",
+        "info",
+        "is_root",
+        "locals",
+        "pc",
+        "stack",
+    )
 
     def __init__(self, code: CodeType, globals_var: DictVar, func: Tracker | None) -> None:
         self.code = code
@@ -48,7 +60,9 @@ class Frame:
         self.cells: dict[str, CellVar] = {}
         self.stack: list[Tracker] = []
         self.handled: list[Tracker] = []
-        self.delegate: tuple[Tracker, int] | None = None  # the iterator and the SEND of the `yield from` it is in
+        self.delegate: tuple[Tracker, int] | None = (
+            None  # the iterator and the SEND of the `yield from` it is in
+        )
         self.pc = 0
         self.is_root = False
 
@@ -190,7 +204,9 @@ def _unexpected_keywords(name: str, code: CodeType, extra: dict[Any, Tracker]) -
     return f"{name}() got an unexpected keyword argument '{next(iter(extra))}'"
 
 
-def _too_many_positional(name: str, code: CodeType, given: int, defaults: int, bound: dict[str, Tracker]) -> str:
+def _too_many_positional(
+    name: str, code: CodeType, given: int, defaults: int, bound: dict[str, Tracker]
+) -> str:
     positional = code.co_argcount
     plural = "s" if defaults or positional != 1 else ""
     takes = f"from {positional - defaults} to {positional}" if defaults else str(positional)
@@ -208,11 +224,18 @@ def _missing_arguments(name: str, kind: str, missing: list[str]) -> str:
         listed = f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
     else:
         listed = " and ".join(quoted)
-    return f"{name}() missing {len(missing)} required {kind} argument{'s' if len(missing) > 1 else ''}: {listed}"
+    return (
+        f"{name}() missing {len(missing)} required {kind} argument{'s' if len(missing) > 1 else ''}: {listed}"
+    )
 
 
 def call_code(
-    cap: Capture, func: Tracker, code: CodeType, globals_var: DictVar, closure: list[CellVar], bound: dict[str, Tracker]
+    cap: Capture,
+    func: Tracker,
+    code: CodeType,
+    globals_var: DictVar,
+    closure: list[CellVar],
+    bound: dict[str, Tracker],
 ) -> Tracker:
     """Run an inlined Python function to its end (or wrap it up as a generator)."""
     if len(cap.frames) >= INLINE_DEPTH_LIMIT:
@@ -279,7 +302,9 @@ class GeneratorVar(IteratorVar):
         if frame.delegate is not None:
             receiver, send_pc = frame.delegate
             if type(receiver) is not GeneratorVar:
-                raise Break("generator", f"exception thrown into a generator that delegates to {describe(receiver)}")
+                raise Break(
+                    "generator", f"exception thrown into a generator that delegates to {describe(receiver)}"
+                )
             try:
                 if issubclass(error.cls, GeneratorExit):  # type: ignore[attr-defined]
                     receiver.close(cap, error)
@@ -299,7 +324,6 @@ class GeneratorVar(IteratorVar):
             self.done = True
             raise self._converted(cap, raised) from None
         return self._go_on(cap)
-
 
     def close(self, cap: Capture, error: Tracker) -> None:
         """``generator.close()``; ``error`` is the GeneratorExit to throw."""
@@ -452,7 +476,9 @@ class CallIter(IteratorVar):
 
     __slots__ = ("builtin", "extra", "parts", "step")
 
-    def __init__(self, builtin: Any, parts: list[Tracker], step: Any, extra: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, builtin: Any, parts: list[Tracker], step: Any, extra: dict[str, Any] | None = None
+    ) -> None:
         self.source = None
         self.builtin = builtin
         self.parts = parts
@@ -463,7 +489,9 @@ class CallIter(IteratorVar):
         return self.step(cap, self)
 
 
-def function_parts(cap: Capture, fn: Tracker) -> tuple[CodeType, DictVar, list[CellVar], list[Tracker], dict[str, Tracker]]:
+def function_parts(
+    cap: Capture, fn: Tracker
+) -> tuple[CodeType, DictVar, list[CellVar], list[Tracker], dict[str, Tracker]]:
     """(code, globals, closure, defaults, keyword defaults) of a Python function tracker."""
     from ..guards import Attr, Const, DictItem, SeqItem
 
@@ -475,9 +503,13 @@ def function_parts(cap: Capture, fn: Tracker) -> tuple[CodeType, DictVar, list[C
     source = fn.source or Const(real, real.__qualname__)
     closure = [cap.wrap_cell_of(real, source, i) for i in range(len(real.__closure__ or ()))]
     defaults_source = Attr(source, "__defaults__")
-    defaults: list[Tracker] = [LazyVar(v, SeqItem(defaults_source, i)) for i, v in enumerate(real.__defaults__ or ())]
+    defaults: list[Tracker] = [
+        LazyVar(v, SeqItem(defaults_source, i)) for i, v in enumerate(real.__defaults__ or ())
+    ]
     kw_source = Attr(source, "__kwdefaults__")
-    kwdefaults: dict[str, Tracker] = {k: LazyVar(v, DictItem(kw_source, k)) for k, v in (real.__kwdefaults__ or {}).items()}
+    kwdefaults: dict[str, Tracker] = {
+        k: LazyVar(v, DictItem(kw_source, k)) for k, v in (real.__kwdefaults__ or {}).items()
+    }
     return real.__code__, cap.globals_var(real.__globals__), closure, defaults, kwdefaults
 
 
@@ -486,4 +518,3 @@ def inline(cap: Capture, fn: Tracker, args: list[Tracker], kwargs: dict[str, Tra
     code, globals_var, closure, defaults, kwdefaults = function_parts(cap, fn)
     bound = bind(cap, code.co_qualname, code, defaults, kwdefaults, args, kwargs)
     return call_code(cap, fn, code, globals_var, closure, bound)
-

@@ -45,7 +45,9 @@ class GraphBuilder:
         self.input_versions.append((fake, None if fake.is_inference() else fake._version))
         return node
 
-    def add_op(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, where: str) -> fx.Node:
+    def add_op(
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, where: str
+    ) -> fx.Node:
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["example_value"] = node.meta["val"] = value
         node.meta["stack_trace"] = where
@@ -59,7 +61,9 @@ class GraphBuilder:
         item.meta["stack_trace"] = where
         return item
 
-    def finish(self, outputs: list[TensorVar], state_calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> fx.GraphModule:
+    def finish(
+        self, outputs: list[TensorVar], state_calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]
+    ) -> fx.GraphModule:
         """Close the graph; ``state_calls`` put global state back to what it was at entry."""
         for fn, args in state_calls:
             self.graph.create_node("call_function", fn, args, {})

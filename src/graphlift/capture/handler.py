@@ -77,7 +77,11 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
     def handler(func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> Any:
         code = func.__code__
         point = origin(code)
-        if point is None and is_skipped_file(code.co_filename) and getattr(current_owner(), "__wrapped__", None) is not func:
+        if (
+            point is None
+            and is_skipped_file(code.co_filename)
+            and getattr(current_owner(), "__wrapped__", None) is not func
+        ):
             return SKIP
         if recompiles >= config.cache_size_limit:
             return _at_limit(options, func, args, recompiles)
@@ -94,7 +98,9 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
         except Exception as error:
             if config.strict:
                 raise
-            reason = BreakReason("internal-error", f"{type(error).__name__}: {error}", code.co_filename, code.co_firstlineno)
+            reason = BreakReason(
+                "internal-error", f"{type(error).__name__}: {error}", code.co_filename, code.co_firstlineno
+            )
             _event(options, "internal_error", func, str(reason), reason)
             return None
         if region.op_count == 0 and region.break_reason is None:
@@ -116,9 +122,17 @@ class _Eager(Exception):
         self.permanent = permanent
 
 
-def _event(options: CompileOptions, kind: Any, func: types.FunctionType, message: str, reason: BreakReason | None = None) -> None:
+def _event(
+    options: CompileOptions,
+    kind: Any,
+    func: types.FunctionType,
+    message: str,
+    reason: BreakReason | None = None,
+) -> None:
     code = func.__code__
-    options.event(CompileEvent(kind, code.co_qualname, code.co_filename, code.co_firstlineno, message, reason))
+    options.event(
+        CompileEvent(kind, code.co_qualname, code.co_filename, code.co_firstlineno, message, reason)
+    )
 
 
 def _failures(func: types.FunctionType, args: tuple[Any, ...]) -> list[str]:
@@ -126,12 +140,16 @@ def _failures(func: types.FunctionType, args: tuple[Any, ...]) -> list[str]:
     return [check.explain_failure(func, *args) for check, _ in entries(func.__code__)]
 
 
-def _report_recompile(options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> None:
+def _report_recompile(
+    options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int
+) -> None:
     failures = _failures(func, args)
     _event(options, "recompile", func, "; ".join(failures[:1]) or "no entry's guards hold")
 
 
-def _at_limit(options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> Any:
+def _at_limit(
+    options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int
+) -> Any:
     code = func.__code__
     failures = _failures(func, args)
     detail = failures[0] if failures else "its guards keep failing"
@@ -142,7 +160,13 @@ def _at_limit(options: CompileOptions, func: types.FunctionType, args: tuple[Any
     )
     # Shown at the user's function, like the warnings of its own code.
     module = func.__globals__.get("__name__")
-    warnings.warn_explicit(text, RuntimeWarning, code.co_filename, code.co_firstlineno, module if isinstance(module, str) else None)
+    warnings.warn_explicit(
+        text,
+        RuntimeWarning,
+        code.co_filename,
+        code.co_firstlineno,
+        module if isinstance(module, str) else None,
+    )
     _event(options, "cache_limit", func, str(reason), reason)
     return FROZEN
 
@@ -186,8 +210,9 @@ class _Restart(Exception):
         self.reason = reason
 
 
-
-def _execute(func: types.FunctionType, args: tuple[Any, ...], stop_at: int | None) -> tuple[Capture, Frame, str, Tracker | None]:
+def _execute(
+    func: types.FunctionType, args: tuple[Any, ...], stop_at: int | None
+) -> tuple[Capture, Frame, str, Tracker | None]:
     cap = Capture(func, stop_at)
     snapshot = StateSnapshot()
     frame = _root_frame(cap, func, args)
@@ -218,7 +243,9 @@ def _reason(code: str, detail: str, stack: str, frame: Frame) -> BreakReason:
     frames = tuple(StackFrame(m[1], int(m[2]), m[3]) for m in map(_STACK_LINE.match, stack.splitlines()) if m)
     if not frames:
         frames = (StackFrame(frame.code.co_filename, frame.line, frame.code.co_qualname),)
-    user = [f for f in frames if not f.filename.startswith((_TORCH + "/", _STDLIB + "/lib", _PACKAGE + "/"))] or list(frames)
+    user = [
+        f for f in frames if not f.filename.startswith((_TORCH + "/", _STDLIB + "/lib", _PACKAGE + "/"))
+    ] or list(frames)
     return BreakReason(code, detail, user[-1].filename, user[-1].lineno, frames)
 
 
@@ -226,7 +253,9 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
     code = func.__code__
     point = origin(code)
     names = argument_names(code)
-    values: list[Tracker] = [LazyVar(value, Arg(i, name.lstrip("."))) for i, (name, value) in enumerate(zip(names, args))]
+    values: list[Tracker] = [
+        LazyVar(value, Arg(i, name.lstrip("."))) for i, (name, value) in enumerate(zip(names, args))
+    ]
     globals_var = cap.globals_var(func.__globals__)
     frame = Frame(point.code if point else code, globals_var, None)
     frame.is_root = True
@@ -243,7 +272,9 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
     frame.pc = point.index
     # What is only stored away, such as a loop's variable, is not looked at, hence not guarded.
     looked_at = len(frame.stack) - (frame.info.instrs[point.index].op in _STORES)
-    frame.stack[:looked_at] = [slot if slot is NULL else cap.realize(slot) for slot in frame.stack[:looked_at]]
+    frame.stack[:looked_at] = [
+        slot if slot is NULL else cap.realize(slot) for slot in frame.stack[:looked_at]
+    ]
     return frame
 
 
@@ -276,7 +307,10 @@ def _finish(
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
     state: list[str] = []
     if cap.restore_calls:
-        state = [f"{residual.constant(fn)}({', '.join(residual.constant(a) for a in call_args)})" for fn, call_args in cap.state_log]
+        state = [
+            f"{residual.constant(fn)}({', '.join(residual.constant(a) for a in call_args)})"
+            for fn, call_args in cap.state_log
+        ]
     params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
     body = [*head, *residual.lines, *state, tail]
     name = re.sub(r"\W+", "_", code.co_name) + ("_resumed" if origin(code) else "") + "_compiled"
@@ -353,17 +387,27 @@ def _alias_guards(cap: Capture) -> list[Any]:
     seen: dict[type, list[Any]] = {}
     changed: set[type] = set()
     for tracker in cap.memo.values():
-        if type(tracker) not in (ListVar, DictVar, SetVar, ObjectVar) or tracker.source is None or isinstance(tracker.source, Const):
+        if (
+            type(tracker) not in (ListVar, DictVar, SetVar, ObjectVar)
+            or tracker.source is None
+            or isinstance(tracker.source, Const)
+        ):
             continue
         cls = python_type(tracker)
         seen.setdefault(cls, []).append(tracker.source)
         parts = (tracker, tracker.attrs, tracker.payload) if type(tracker) is ObjectVar else (tracker,)
         if any(id(part) in cap.changed for part in parts):
             changed.add(cls)
-    return [DistinctTensors(tuple(sources)) for cls, sources in seen.items() if cls in changed and len(sources) > 1]
+    return [
+        DistinctTensors(tuple(sources))
+        for cls, sources in seen.items()
+        if cls in changed and len(sources) > 1
+    ]
 
 
-def _tail(residual: Residual, func: types.FunctionType, frame: Frame, signal: str, value: Tracker | None) -> str:
+def _tail(
+    residual: Residual, func: types.FunctionType, frame: Frame, signal: str, value: Tracker | None
+) -> str:
     """The last line of the replacement, after all that it needs: return the result or hand over."""
     if signal is not RETURN:
         return _handover_lines(residual, func, frame)
@@ -394,5 +438,3 @@ def _handover_lines(residual: Residual, func: types.FunctionType, frame: Frame) 
     globals_ = residual.constant(func.__globals__, "globals")
     made = f"{handover}({residual.constant(stub, 'stub')}, {globals_}, {closure}, {values})"
     return f"return {made}"  # the hook calls the stub once this frame is gone
-
-

@@ -126,7 +126,10 @@ def _load_fast(cap: Capture, frame: Frame, name: str) -> None:
         if name in frame.cells:
             frame.stack.append(frame.cells[name])
             return
-        raise cap.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
+        raise cap.raise_(
+            UnboundLocalError,
+            f"cannot access local variable '{name}' where it is not associated with a value",
+        )
     if type(value) is LazyVar:
         value = frame.locals[name] = cap.realize(value)
     frame.stack.append(value)
@@ -140,7 +143,10 @@ def _store_fast(cap: Capture, frame: Frame, name: str) -> None:
 @op("DELETE_FAST")
 def _delete_fast(cap: Capture, frame: Frame, name: str) -> None:
     if frame.locals.pop(name, None) is None:
-        raise cap.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
+        raise cap.raise_(
+            UnboundLocalError,
+            f"cannot access local variable '{name}' where it is not associated with a value",
+        )
 
 
 @op("LOAD_FAST_AND_CLEAR")
@@ -164,8 +170,14 @@ def _load_deref(cap: Capture, frame: Frame, name: str) -> None:
     value = cap.read_cell(frame.cells[name])
     if value is None:
         if name in frame.code.co_cellvars:
-            raise cap.raise_(UnboundLocalError, f"cannot access local variable '{name}' where it is not associated with a value")
-        raise cap.raise_(NameError, f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+            raise cap.raise_(
+                UnboundLocalError,
+                f"cannot access local variable '{name}' where it is not associated with a value",
+            )
+        raise cap.raise_(
+            NameError,
+            f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
+        )
     frame.stack.append(value)
 
 
@@ -544,7 +556,11 @@ def mapping_items(cap: Capture, mapping: Tracker) -> list[tuple[Any, Tracker]]:
     if type(mapping) is DictVar:
         cap.complete(mapping)
         return list(mapping.known.items())
-    if type(mapping) is ObjectVar and type(mapping.payload) is DictVar and not isinstance(cap.type_attr(mapping.cls, "keys"), types.FunctionType):
+    if (
+        type(mapping) is ObjectVar
+        and type(mapping.payload) is DictVar
+        and not isinstance(cap.type_attr(mapping.cls, "keys"), types.FunctionType)
+    ):
         return mapping_items(cap, mapping.payload)
     if type(mapping) in (ConstVar, TensorVar, ListVar, TupleVar) or find_attr(cap, mapping, "keys") is None:
         raise cap.raise_(TypeError, f"'{python_type(mapping).__name__}' object is not a mapping")
@@ -563,7 +579,12 @@ def _unpack_sequence(cap: Capture, frame: Frame, n: int) -> None:
     items = value.items if type(value) in (TupleVar, ListVar) else iterate(cap, value)  # type: ignore[attr-defined]
     if len(items) != n:
         many = len(items) > n
-        raise cap.raise_(ValueError, f"too many values to unpack (expected {n})" if many else f"not enough values to unpack (expected {n}, got {len(items)})")
+        raise cap.raise_(
+            ValueError,
+            f"too many values to unpack (expected {n})"
+            if many
+            else f"not enough values to unpack (expected {n}, got {len(items)})",
+        )
     frame.stack.extend(reversed(items))
 
 
@@ -572,7 +593,9 @@ def _unpack_ex(cap: Capture, frame: Frame, arg: tuple[int, int]) -> None:
     before, after = arg
     items = iterate(cap, frame.stack.pop())
     if len(items) < before + after:
-        raise cap.raise_(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+        raise cap.raise_(
+            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
     middle = items[before : len(items) - after]
     frame.stack.extend(reversed([*items[:before], ListVar(middle), *items[len(items) - after :]]))
 
@@ -773,7 +796,9 @@ def _check_exc_match(cap: Capture, frame: Frame, arg: Any) -> None:
     wanted = cap.value_of(frame.stack.pop())
     for cls in wanted if isinstance(wanted, tuple) else (wanted,):
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
-            raise cap.raise_(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+            raise cap.raise_(
+                TypeError, "catching classes that do not inherit from BaseException is not allowed"
+            )
     frame.stack.append(ConstVar(issubclass(python_type(frame.stack[-1]), wanted)))
 
 
@@ -786,7 +811,9 @@ def _before_with(cap: Capture, frame: Frame, arg: Any) -> None:
         raw = cap.type_attr(cls, name)
         if raw is ABSENT:
             missed = " (missed __exit__ method)" if name == "__exit__" else ""
-            raise cap.raise_(TypeError, f"'{cls.__name__}' object does not support the context manager protocol{missed}")
+            raise cap.raise_(
+                TypeError, f"'{cls.__name__}' object does not support the context manager protocol{missed}"
+            )
         methods.append(bind_descriptor(cap, raw, manager, cls, name))
     enter, leave = methods
     assert enter is not None and leave is not None
@@ -847,10 +874,14 @@ def _match_class(cap: Capture, frame: Frame, count: int) -> None:
     if not isinstance(cls, type):
         raise cap.raise_(TypeError, "called match pattern must be a class")
     matched = call(cap, ConstVar(isinstance), [subject, cls_var], {})
-    frame.stack.append(_class_pattern(cap, subject, cls, count, cap.value_of(keyword_names)) if truth(cap, matched) else NONE)
+    frame.stack.append(
+        _class_pattern(cap, subject, cls, count, cap.value_of(keyword_names)) if truth(cap, matched) else NONE
+    )
 
 
-def _class_pattern(cap: Capture, subject: Tracker, cls: type, count: int, keyword_names: tuple[str, ...]) -> Tracker:
+def _class_pattern(
+    cap: Capture, subject: Tracker, cls: type, count: int, keyword_names: tuple[str, ...]
+) -> Tracker:
     """The attributes that a class pattern with ``count`` positional sub-patterns looks at, or None."""
     names: tuple[str, ...] = ()
     found: list[Tracker] = []
@@ -863,7 +894,10 @@ def _class_pattern(cap: Capture, subject: Tracker, cls: type, count: int, keywor
             allowed = len(names) + len(found)
             plural = "" if allowed == 1 else "s"
             given = count + len(found)
-            raise cap.raise_(TypeError, f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)")
+            raise cap.raise_(
+                TypeError,
+                f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)",
+            )
     for name in (*names[:count], *keyword_names):
         if not has_attr(cap, subject, name):
             return NONE
@@ -911,5 +945,3 @@ def _unsupported_handler(name: str, why: str) -> Handler:
 
 for _name, _why in UNSUPPORTED.items():
     op(_name)(_unsupported_handler(_name, _why))
-
-

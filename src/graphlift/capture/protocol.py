@@ -109,7 +109,11 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
         return builtin
     left_type, right_type = python_type(left), python_type(right)
     order = [(left, name, right), (right, reflected, left)]
-    if left_type is not right_type and issubclass(right_type, left_type) and cap.type_attr(right_type, reflected) is not cap.type_attr(left_type, reflected):
+    if (
+        left_type is not right_type
+        and issubclass(right_type, left_type)
+        and cap.type_attr(right_type, reflected) is not cap.type_attr(left_type, reflected)
+    ):
         order.reverse()
     if left_type is right_type:
         order.pop()
@@ -117,7 +121,10 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
         result = _try_special(cap, obj, method, other)
         if result is not None:
             return result
-    raise cap.raise_(TypeError, f"unsupported operand type(s) for {symbol}: '{left_type.__name__}' and '{right_type.__name__}'")
+    raise cap.raise_(
+        TypeError,
+        f"unsupported operand type(s) for {symbol}: '{left_type.__name__}' and '{right_type.__name__}'",
+    )
 
 
 def _try_special(cap: Capture, obj: Tracker, method: str, other: Tracker) -> Tracker | None:
@@ -140,7 +147,9 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
             left, right = right, left
         if type(left) in (ListVar, TupleVar) and type(right) is ConstVar:
             if not hasattr(type(right.value), "__index__"):
-                raise cap.raise_(TypeError, f"can't multiply sequence by non-int of type '{type(right.value).__name__}'")
+                raise cap.raise_(
+                    TypeError, f"can't multiply sequence by non-int of type '{type(right.value).__name__}'"
+                )
             return type(left)(left.items * operator.index(right.value))  # type: ignore[attr-defined, call-arg]
     if symbol == "|" and type(left) is DictVar and type(right) is DictVar:
         cap.complete(left)
@@ -162,7 +171,9 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
 
 
 def _is_tuple(tracker: Tracker) -> bool:
-    return type(tracker) is TupleVar or (type(tracker) is ConstVar and type(tracker.value) in (tuple, torch.Size))
+    return type(tracker) is TupleVar or (
+        type(tracker) is ConstVar and type(tracker.value) in (tuple, torch.Size)
+    )
 
 
 def _is_set(tracker: Tracker) -> bool:
@@ -184,7 +195,12 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     if type(left) is ListVar and symbol == "+":
         extend_list(cap, left, iterate(cap, right))
         return left
-    if type(left) is ListVar and symbol == "*" and type(right) is ConstVar and hasattr(type(right.value), "__index__"):
+    if (
+        type(left) is ListVar
+        and symbol == "*"
+        and type(right) is ConstVar
+        and hasattr(type(right.value), "__index__")
+    ):
         change_list(cap, left)[:] = left.items * right.value
         return left
     if type(left) is SetVar and left.cls is set and symbol in "-&|^" and _is_set(right):
@@ -297,7 +313,12 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
                 return result
         elif method == "__ne__" and isinstance(cap.type_attr(obj.cls, "__eq__"), types.FunctionType):
             negated = True  # object.__ne__ asks __eq__
-        elif obj.payload is None and raw is not ABSENT and raw is not None and raw is not getattr(object, method):
+        elif (
+            obj.payload is None
+            and raw is not ABSENT
+            and raw is not None
+            and raw is not getattr(object, method)
+        ):
             raise Break("c-function", f"{method} of a {obj.cls.__name__}")
     if negated:
         return ConstVar(not truth(cap, compare(cap, "==", left, right)))
@@ -481,15 +502,24 @@ def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
         return [value.known[key] for key in value.cls(value.known)]
     ordered = list(value.real)
     if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
-        cap.guard(Predicate(lambda found: list(found) == ordered, (value.source,), f"list({value.source.name()}) == {ordered!r}"))
+        cap.guard(
+            Predicate(
+                lambda found: list(found) == ordered,
+                (value.source,),
+                f"list({value.source.name()}) == {ordered!r}",
+            )
+        )
     return [value.known[key] for key in ordered]
+
 
 def next_item(cap: Capture, iterator: Tracker) -> Tracker:
     """``next(iterator)``; raises Exhausted at the end."""
     iterator = cap.realize(iterator)
     if isinstance(iterator, IteratorVar):
         return iterator.next(cap)
-    if type(iterator) is ObjectVar and isinstance(cap.type_attr(iterator.cls, "__next__"), types.FunctionType):
+    if type(iterator) is ObjectVar and isinstance(
+        cap.type_attr(iterator.cls, "__next__"), types.FunctionType
+    ):
         try:
             return call_special(cap, iterator, "__next__", [])
         except Raised as raised:
@@ -619,8 +649,10 @@ def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
         found = items[position]
     except (IndexError, TypeError) as error:
         name = "list" if type(container) is ListVar else "tuple"
-        text = f"{name} index out of range" if isinstance(error, IndexError) else (
-            f"{name} indices must be integers or slices, not {type(index.value).__name__}"
+        text = (
+            f"{name} index out of range"
+            if isinstance(error, IndexError)
+            else (f"{name} indices must be integers or slices, not {type(index.value).__name__}")
         )
         raise cap.raise_(type(error), text) from None
     if type(found) is LazyVar:
@@ -656,7 +688,9 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
     elif kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
     elif kind in (TupleVar, ConstVar):
-        raise cap.raise_(TypeError, f"'{python_type(container).__name__}' object does not support item assignment")
+        raise cap.raise_(
+            TypeError, f"'{python_type(container).__name__}' object does not support item assignment"
+        )
     else:
         raise Break("unsupported-mutation", f"item assignment to {describe(container)}")
 
@@ -683,6 +717,3 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
             raise cap.raise_(TypeError, f"'{container.cls.__name__}' object doesn't support item deletion")  # type: ignore
     else:
         raise Break("unsupported-mutation", f"item deletion from {describe(container)}")
-
-
-

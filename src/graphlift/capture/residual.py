@@ -128,7 +128,9 @@ class Residual:
             return known
         builder = BUILDERS.get(kind)
         if builder is None:
-            raise RunEagerly("unsupported-object", f"a {describe(tracker)} alive at a graph break or returned")
+            raise RunEagerly(
+                "unsupported-object", f"a {describe(tracker)} alive at a graph break or returned"
+            )
         return builder(self, tracker)
 
     def output(self, tensor: TensorVar) -> str:
@@ -147,7 +149,9 @@ class Residual:
     def key_constant(self, key: Any) -> str:
         return self.constant(key, "key")
 
-    def container(self, tracker: Tracker, empty: str, fill: Callable[[str], list[str]], whole: Callable[[], str]) -> str:
+    def container(
+        self, tracker: Tracker, empty: str, fill: Callable[[str], list[str]], whole: Callable[[], str]
+    ) -> str:
         """Build a mutable container; one that (through a cycle) contains itself is made empty first, then filled."""
         name = self.memo[id(tracker)] = self.fresh("v")
         mark = len(self.lines)
@@ -185,7 +189,10 @@ class Residual:
 
         make = "" if tracker.cls is dict else self.constant(tracker.cls)
         return self.container(
-            tracker, f"{make or 'dict'}()", lambda name: [f"{name}.update({{{items()}}})"], lambda: f"{make}({{{items()}}})" if make else f"{{{items()}}}"
+            tracker,
+            f"{make or 'dict'}()",
+            lambda name: [f"{name}.update({{{items()}}})"],
+            lambda: f"{make}({{{items()}}})" if make else f"{{{items()}}}",
         )
 
     def _set(self, tracker: SetVar) -> str:
@@ -212,7 +219,9 @@ class Residual:
         elif type(payload) is SetVar:
             items = ", ".join(self.key(k) for k in payload.known)
             frozen = payload.cls is frozenset
-            self.line(f"{name} = frozenset.__new__({cls}, [{items}])" if frozen else f"{name} = set.__new__({cls})")
+            self.line(
+                f"{name} = frozenset.__new__({cls}, [{items}])" if frozen else f"{name} = set.__new__({cls})"
+            )
             if items and not frozen:
                 self.line(f"set.update({name}, [{items}])")
         else:
@@ -266,7 +275,11 @@ class Residual:
 
     def _method(self, tracker: MethodVar) -> str:
         func = tracker.func
-        if type(func) is ConstVar and not isinstance(func.value, types.FunctionType) and hasattr(type(func.value), "__get__"):
+        if (
+            type(func) is ConstVar
+            and not isinstance(func.value, types.FunctionType)
+            and hasattr(type(func.value), "__get__")
+        ):
             text = f"{self.expr(func)}.__get__({self.expr(tracker.self_var)})"
         else:
             text = f"{self.constant(types.MethodType)}({self.expr(func)}, {self.expr(tracker.self_var)})"
@@ -291,7 +304,9 @@ class Residual:
     def _sequence_iterator(self, tracker: SeqIter) -> str:
         if tracker.done:
             return self._keep(tracker, "it", "iter(())" if type(tracker.owner) is TupleVar else "iter([])")
-        return self._keep(tracker, "it", f"{self.constant(iterator_at)}({self.expr(tracker.owner)}, {tracker.position})")
+        return self._keep(
+            tracker, "it", f"{self.constant(iterator_at)}({self.expr(tracker.owner)}, {tracker.position})"
+        )
 
     def _dict_iterator(self, tracker: DictIter) -> str:
         """Over the live dict; over what remains where the region has changed the dict, which is replayed later."""
@@ -304,7 +319,9 @@ class Residual:
         items = []
         for key in tracker.keys[tracker.position :]:
             item = self.expr(owner.known[key]) if tracker.kind != "keys" else ""
-            items.append(item if tracker.kind == "values" else f"({self.key(key)}, {item})" if item else self.key(key))
+            items.append(
+                item if tracker.kind == "values" else f"({self.key(key)}, {item})" if item else self.key(key)
+            )
         return self._keep(tracker, "it", f"iter([{', '.join(items)}])")
 
     def _range_iterator(self, tracker: RangeIter) -> str:
@@ -330,7 +347,9 @@ class Residual:
             raise RunEagerly("generator", detail, earlier=tracker.born)
         frame = tracker.frame
         code = frame.code
-        function = FunctionVar(code, frame.globals_var.real or {}, tuple(frame.cells[name] for name in code.co_freevars))
+        function = FunctionVar(
+            code, frame.globals_var.real or {}, tuple(frame.cells[name] for name in code.co_freevars)
+        )
         count = code.co_argcount + code.co_kwonlyargcount
         names = code.co_varnames
         arguments = [self.expr(frame.locals[name]) for name in names[: code.co_argcount]]
@@ -359,9 +378,15 @@ class Residual:
         for op, key, value in var.log:
             if op == "set":
                 item, new = self.key(key), self.expr(value)  # type: ignore[arg-type]
-                lines.append(f"{target}[{item}] = {new}" if plain else f"{base}.__setitem__({target}, {item}, {new})")
+                lines.append(
+                    f"{target}[{item}] = {new}" if plain else f"{base}.__setitem__({target}, {item}, {new})"
+                )
             elif op == "del":
-                lines.append(f"{target}.pop({self.key(key)}, None)" if plain else f"{base}.pop({target}, {self.key(key)}, None)")
+                lines.append(
+                    f"{target}.pop({self.key(key)}, None)"
+                    if plain
+                    else f"{base}.pop({target}, {self.key(key)}, None)"
+                )
             else:
                 lines.append(f"{target}.clear()" if plain else f"{base}.clear({target})")
         return lines
@@ -378,11 +403,18 @@ class Residual:
 
     def _cell_effect(self, var: CellVar) -> list[str]:
         assert var.source is not None
-        return [f"{self.load(var.source)}.cell_contents = {self.expr(var.content)}"] if var.content is not None else []
+        return (
+            [f"{self.load(var.source)}.cell_contents = {self.expr(var.content)}"]
+            if var.content is not None
+            else []
+        )
 
     def _object_effect(self, var: ObjectVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
-        return [f"object.__setattr__({target}, {slot!r}, {self.expr(var.slots[slot])})" for slot in var.slots_written]
+        return [
+            f"object.__setattr__({target}, {slot!r}, {self.expr(var.slots[slot])})"
+            for slot in var.slots_written
+        ]
 
 
 BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
@@ -413,7 +445,9 @@ EFFECTS: dict[type, Callable[[Residual, Any], list[str]]] = {
 }
 
 
-def build_function(name: str, params: list[str], residual: Residual, body: list[str]) -> tuple[Callable[..., Any], str]:
+def build_function(
+    name: str, params: list[str], residual: Residual, body: list[str]
+) -> tuple[Callable[..., Any], str]:
     """Compile the replacement; returns the function and its text."""
     head = f"def {name}(__func, {''.join(p + ', ' for p in params)}__in):"
     comments = [f"    # __in[{i}]: {source.name()}" for i, source in enumerate(residual.fetch)]
@@ -423,5 +457,3 @@ def build_function(name: str, params: list[str], residual: Residual, body: list[
     exec(compile(text, filename, "exec"), namespace)
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     return namespace[name], text
-
-

@@ -83,7 +83,11 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(ascii)
 def _ascii(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return evaluate(cap, lambda text: text.encode("ascii", "backslashreplace").decode(), cap.value_of(_repr(cap, args, kwargs)))
+    return evaluate(
+        cap,
+        lambda text: text.encode("ascii", "backslashreplace").decode(),
+        cap.value_of(_repr(cap, args, kwargs)),
+    )
 
 
 @rule(format)
@@ -98,7 +102,9 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             return call_special(cap, obj, "__format__", [ConstVar(spec)])
         if raw is object.__format__:
             if spec:
-                raise cap.raise_(TypeError, f"unsupported format string passed to {obj.cls.__name__}.__format__")
+                raise cap.raise_(
+                    TypeError, f"unsupported format string passed to {obj.cls.__name__}.__format__"
+                )
             return _str(cap, [obj], {})
     try:
         return evaluate(cap, format, _whole_value(cap, obj), spec)

@@ -107,10 +107,14 @@ class StateSnapshot:
 
     def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
-        self.devices = {d: (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")}
+        self.devices = {
+            d: (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")
+        }
         self.cache = torch.is_autocast_cache_enabled()
 
-    def restoring_calls(self, log: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+    def restoring_calls(
+        self, log: list[tuple[Callable[..., Any], tuple[Any, ...]]]
+    ) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """What must be called, now, for the state to be what it was; ``log`` is what the region called."""
         calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         if torch.is_grad_enabled() != self.grad:
@@ -122,7 +126,10 @@ class StateSnapshot:
                 calls.append((torch.set_autocast_dtype, (device, dtype)))
         if torch.is_autocast_cache_enabled() != self.cache:
             calls.append((torch.set_autocast_cache_enabled, (self.cache,)))
-        depth = sum((fn is torch.autocast_increment_nesting) - (fn is torch.autocast_decrement_nesting) for fn, _ in log)
+        depth = sum(
+            (fn is torch.autocast_increment_nesting) - (fn is torch.autocast_decrement_nesting)
+            for fn, _ in log
+        )
         calls += [(torch.autocast_decrement_nesting, ())] * max(depth, 0)
         calls += [(torch.autocast_increment_nesting, ())] * max(-depth, 0)
         return calls
@@ -134,9 +141,25 @@ def _constant(value: Any, *targets: Any) -> None:
             rule(target)(lambda cap, args, kwargs: ConstVar(value))
 
 
-_constant(False, torch.jit.is_scripting, torch.jit.is_tracing, torch._jit_internal.is_scripting, torch.overrides.has_torch_function)
-_constant(False, torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
-_constant(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils_internal.justknobs_check)
+_constant(
+    False,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch._jit_internal.is_scripting,
+    torch.overrides.has_torch_function,
+)
+_constant(
+    False,
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+)
+_constant(
+    True,
+    torch.compiler.is_compiling,
+    torch.compiler.is_dynamo_compiling,
+    torch._utils_internal.justknobs_check,
+)
 _constant(False, torch.compiler.is_exporting)
 
 
@@ -192,7 +215,9 @@ def _legacy_constructor(cls: Any, dtype: torch.dtype | None) -> None:
         if not named and len(values) == 1 and type(values[0]) in (list, tuple):
             numbers = list(flattened(values[0]))
             if all(type(number) is int or (type(number) is float and not integral) for number in numbers):
-                return cap.emit("call_function", torch.tensor, [cap.from_python(values[0])], kind, torch.tensor)
+                return cap.emit(
+                    "call_function", torch.tensor, [cap.from_python(values[0])], kind, torch.tensor
+                )
         elif not named and values and all(type(size) is int for size in values):
             return cap.emit("call_function", torch.empty, list(args), kind, torch.empty)
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
@@ -228,7 +253,10 @@ def _function_apply(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         raise Break("unsupported-call", f"{cls.__name__}.apply with gradients")
     context = ObjectVar(torch.autograd.function.FunctionCtx)
     context.attrs.known["needs_input_grad"] = cap.from_python((False,) * len(inputs))
-    split = cap.type_attr(cls, "setup_context") is not vars(torch.autograd.function._SingleLevelFunction)["setup_context"]
+    split = (
+        cap.type_attr(cls, "setup_context")
+        is not vars(torch.autograd.function._SingleLevelFunction)["setup_context"]
+    )
     if grad:
         cap.set_state(torch._C._set_grad_enabled, (False,))
     try:
@@ -321,7 +349,12 @@ def method(*names: str) -> Callable[[Any], Any]:
 @method("size")
 def _tensor_size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     tensor = cap.realize(args[0])
-    return evaluate(cap, tensor.fake.size, *[cap.value_of(a) for a in args[1:]], **{k: cap.value_of(v) for k, v in kwargs.items()})  # type: ignore
+    return evaluate(
+        cap,
+        tensor.fake.size,
+        *[cap.value_of(a) for a in args[1:]],
+        **{k: cap.value_of(v) for k, v in kwargs.items()},
+    )  # type: ignore
 
 
 @method("new")
@@ -393,4 +426,3 @@ def _operator_methods() -> None:
 
 
 _operator_methods()
-

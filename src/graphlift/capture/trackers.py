@@ -70,7 +70,13 @@ class ListVar(Tracker):
 
     __slots__ = ("_items", "mutated", "read", "real", "tail")
 
-    def __init__(self, items: list[Tracker] | None, source: Source | None = None, real: list | None = None, read: Any = None):
+    def __init__(
+        self,
+        items: list[Tracker] | None,
+        source: Source | None = None,
+        real: list | None = None,
+        read: Any = None,
+    ):
         self._items = items
         self.source = source
         self.real = real
@@ -119,7 +125,13 @@ class DictVar(Tracker):
 
     __slots__ = ("absent", "cls", "complete", "known", "log", "real")
 
-    def __init__(self, known: dict[Any, Tracker], source: Source | None = None, real: dict | None = None, cls: type = dict):
+    def __init__(
+        self,
+        known: dict[Any, Tracker],
+        source: Source | None = None,
+        real: dict | None = None,
+        cls: type = dict,
+    ):
         self.known = known
         self.source = source
         self.real = real
@@ -134,7 +146,9 @@ class SetVar(Tracker):
 
     __slots__ = ("cls", "known", "mutated", "real")
 
-    def __init__(self, known: dict[Any, Tracker], cls: type = set, source: Source | None = None, real: Any = None) -> None:
+    def __init__(
+        self, known: dict[Any, Tracker], cls: type = set, source: Source | None = None, real: Any = None
+    ) -> None:
         self.known = known
         self.cls = cls
         self.source = source
@@ -151,7 +165,9 @@ class ObjectVar(Tracker):
 
     __slots__ = ("attrs", "cls", "obj", "payload", "slots", "slots_written")
 
-    def __init__(self, cls: type, obj: Any = None, source: Source | None = None, attrs: DictVar | None = None) -> None:
+    def __init__(
+        self, cls: type, obj: Any = None, source: Source | None = None, attrs: DictVar | None = None
+    ) -> None:
         self.cls = cls
         self.obj = obj
         self.source = source
@@ -169,7 +185,9 @@ class CellVar(Tracker):
 
     __slots__ = ("content", "loaded", "real", "written")
 
-    def __init__(self, content: Tracker | None = None, source: Source | None = None, real: Any = None) -> None:
+    def __init__(
+        self, content: Tracker | None = None, source: Source | None = None, real: Any = None
+    ) -> None:
         self.content = content
         self.source = source
         self.real = real
