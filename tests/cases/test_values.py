@@ -1,4 +1,7 @@
-"""Values at the edge of a dtype, errors that depend on values, memory formats of results: programs that went wrong once."""
+"""Edges of a dtype, errors that depend on values, memory formats of results: programs that once went wrong.
+
+In: programs of `case`. Always: what eager gives, to rounding.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,26 @@ INF, NAN = float("inf"), float("nan")
 
 def _specials(dtype: torch.dtype) -> Tensor:
     return torch.tensor(
-        [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 7.0, 88.8, -104.0, 1e-38, -1e-40, 1e-45, 1e19, 1e30, INF, -INF, NAN]
+        [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.5,
+            2.5,
+            -2.5,
+            7.0,
+            88.8,
+            -104.0,
+            1e-38,
+            -1e-40,
+            1e-45,
+            1e19,
+            1e30,
+            INF,
+            -INF,
+            NAN,
+        ]
     ).to(dtype)
 
 
@@ -98,4 +120,32 @@ def test_memory_formats_of_results(compile: Compile) -> Any:
 
 @case("hostile programs")
 def test_results_beside_complex_halves_are_no_views(compile: Compile) -> Any:
-    return compile(lambda x: (x + 1, x.float().int().bool(), x * x))(torch.randn(3, 4).to(torch.complex64).real)
+    return compile(lambda x: (x + 1, x.float().int().bool(), x * x))(
+        torch.randn(3, 4).to(torch.complex64).real
+    )
+
+
+@case("sweep of dtypes")
+def test_dtypes_that_eager_refuses(compile: Compile) -> Any:
+    whole, mask = torch.tensor([1, 2, 3]), torch.tensor([True, False, True])
+    refused = [
+        (lambda x, y: x.mul_(y.double()), whole, whole),
+        (lambda x, y: x.logit_(), whole, whole),
+        (lambda x, y: x.ldexp_(y), whole, whole),
+        (lambda x, y: x - y, whole, mask),
+        (lambda x, y: x - True, mask, mask),
+        (lambda x, y: x.sub_(y), whole, mask),
+        (lambda x, y: x.add(y, alpha=0.5), mask, mask),
+        (lambda x, y: torch.lerp(x, x, 0.5), whole, whole),
+        (lambda x, y: torch.addcdiv(x, x, x), whole, whole),
+        (lambda x, y: torch.addcmul(x, x, x), mask, mask),
+        (lambda x, y: torch.logaddexp(x, y), whole, whole),
+        (lambda x, y: x.std(0), whole, whole),
+        (lambda x, y: x.relu(), mask, mask),
+        (lambda x, y: F.glu(x[:2]), whole, whole),
+    ]
+    activations = (F.gelu, F.silu, F.mish, F.softplus, F.hardswish, F.hardsigmoid, F.logsigmoid)
+    refused += [(lambda x, y, f=f: f(x), whole, whole) for f in activations]
+    results = [outcome(compile(fn), x.clone(), y.clone()) for fn, x, y in refused]
+    assert all(result[0] == "raised" for result in results)
+    return results

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .plan import FallBack
+
 aten = torch.ops.aten
 _LIBRARY = torch.library.Library("graphlift", "FRAGMENT")
 
@@ -48,7 +50,16 @@ def _assertion(rec: Any, func: Any, args: tuple, kwargs: dict) -> None:
     rec.dispatch(check_flag, (args[0], message), {})
 
 
-EFFECTS: dict[Any, Callable[..., None]] = {
+def _checked_backward(rec: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    if args[0].requires_grad and (func is aten.linalg_eig.default or args[0].spec.dtype.is_complex):
+        raise FallBack(f"the backward of {func.name()} checks that the loss does not depend on a phase")
+    return NotImplemented
+
+
+EFFECTS: dict[Any, Callable[..., Any]] = {
+    aten.linalg_eig.default: _checked_backward,
+    aten._linalg_eigh.default: _checked_backward,
+    aten._linalg_svd.default: _checked_backward,
     aten._linalg_check_errors.default: _linalg,
     aten._assert_async.default: _assertion,
     aten._assert_async.msg: _assertion,

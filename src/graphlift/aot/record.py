@@ -341,6 +341,7 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
     result = rec.dispatch(form, mutating.with_defaults(info.func, form, args, kwargs), kwargs)
     if type(result) is tuple:  # the functional form may also give what the in-place one only writes elsewhere
         result = result[0]
+    _require_cast(result.spec.dtype, args[0].spec.dtype)  # some meta kernels do not ask
     rec.write(args[0], rec.read(result))
     return args[0]
 
@@ -390,11 +391,16 @@ def _write_out(rec: Recorder, target: FakeTensor, value: FakeTensor) -> None:
         target.home.nbytes = max(target.home.nbytes, spec.nbytes)
         set_metadata(target, spec, target.home)
         target.path = ()
-    if target.spec.dtype != value.spec.dtype and not torch.can_cast(value.spec.dtype, target.spec.dtype):
-        raise RuntimeError(
-            f"result type {_name(value.spec.dtype)} can't be cast to the desired output type {_name(target.spec.dtype)}"
-        )
+    _require_cast(value.spec.dtype, target.spec.dtype)
     rec.write(target, rec.read(value))
+
+
+def _require_cast(result: torch.dtype, target: torch.dtype) -> None:
+    """Eager's refusal to write floats into integers, numbers into bools."""
+    if result != target and not torch.can_cast(result, target):
+        raise RuntimeError(
+            f"result type {_name(result)} can't be cast to the desired output type {_name(target)}"
+        )
 
 
 def _name(dtype: torch.dtype) -> str:

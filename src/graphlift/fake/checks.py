@@ -129,7 +129,26 @@ def _cat(args: tuple, kwargs: dict) -> None:
 _MM = _same(0, 1, message="expected m1 and m2 to have the same dtype, but got: {0} != {1}", cpp=True)
 _BATCH_NORM = _parameters(1, 2, 3, 4)
 
+
+def _subtraction(args: tuple, kwargs: dict) -> None:
+    bools = [a.spec.dtype is torch.bool if type(a) is FakeTensor else isinstance(a, bool) for a in args[:2]]
+    if all(bools):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+            "`logical_xor()` operator instead."
+        )
+    if any(bools):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
+            "mask, use the `~` or `logical_not()` operator instead."
+        )
+
+
 CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
+    aten.sub.Tensor: _subtraction,
+    aten.sub.Scalar: _subtraction,
+    aten.rsub.Tensor: _subtraction,
+    aten.rsub.Scalar: _subtraction,
     aten.mm.default: _MM,
     aten.bmm.default: _same(0, 1),
     aten.addmm.default: _addmm,

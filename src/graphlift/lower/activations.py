@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from graphlift.lower.expr import add, compare, const, div, mul, op, sub, where
 from graphlift.lower.ir import Node
 from graphlift.lower.pointwise import TRANSCENDENTAL, Scalar, elementwise
 from graphlift.lower.reductions import reduce_loss
-from graphlift.lower.table import row
+from graphlift.lower.table import float_row, row
 from graphlift.lower.values import OPMATH, Builder, Meta, Value
 
 
@@ -25,7 +27,7 @@ def _sigmoid(x: Node) -> Node:
     return op("sigmoid", x)
 
 
-@row("gelu")
+@float_row("gelu")
 def gelu(b: Builder, out: Meta, x: Value, approximate: str = "none") -> Value | None:
     def exact(p: Node) -> Node:
         return mul(mul(p, k(0.5, p)), add(op("erf", mul(p, k(math.sqrt(0.5), p))), k(1, p)))
@@ -45,7 +47,7 @@ def _gelu_inner(p: Node) -> Node:
     return mul(k(_GELU_BETA, p), add(p, mul(k(_GELU_KAPPA, p), cube)))
 
 
-@row("gelu_backward")
+@float_row("gelu_backward")
 def gelu_backward(b: Builder, out: Meta, grad: Value, x: Value, approximate: str = "none") -> Value | None:
     def exact(g: Node, p: Node) -> Node:
         cdf = mul(k(0.5, p), add(k(1, p), op("erf", mul(p, k(math.sqrt(0.5), p)))))
@@ -61,12 +63,12 @@ def gelu_backward(b: Builder, out: Meta, grad: Value, x: Value, approximate: str
     return elementwise(b, out, exact if approximate == "none" else tanh, (grad, x), cost=3 * TRANSCENDENTAL)
 
 
-@row("silu")
+@float_row("silu")
 def silu(b: Builder, out: Meta, x: Value) -> Value | None:
     return elementwise(b, out, lambda p: mul(p, _sigmoid(p)), (x,), cost=TRANSCENDENTAL)
 
 
-@row("silu_backward")
+@float_row("silu_backward")
 def silu_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value | None:
     def expression(g: Node, p: Node) -> Node:
         s = _sigmoid(p)
@@ -75,14 +77,14 @@ def silu_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value | None:
     return elementwise(b, out, expression, (grad, x), cost=TRANSCENDENTAL + 4)
 
 
-@row("mish")
+@float_row("mish")
 def mish(b: Builder, out: Meta, x: Value) -> Value | None:
     return elementwise(
         b, out, lambda p: mul(p, op("tanh", op("log1p", op("exp", p)))), (x,), cost=3 * TRANSCENDENTAL
     )
 
 
-@row("mish_backward")
+@float_row("mish_backward")
 def mish_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value | None:
     def expression(g: Node, p: Node) -> Node:
         t = op("tanh", op("log1p", op("exp", p)))
@@ -91,7 +93,7 @@ def mish_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value | None:
     return elementwise(b, out, expression, (grad, x), cost=4 * TRANSCENDENTAL)
 
 
-@row("softplus")
+@float_row("softplus")
 def softplus(b: Builder, out: Meta, x: Value, beta: Scalar = 1, threshold: Scalar = 20) -> Value | None:
     def expression(p: Node, s: Node, limit: Node) -> Node:
         scaled = mul(p, s)
@@ -100,7 +102,7 @@ def softplus(b: Builder, out: Meta, x: Value, beta: Scalar = 1, threshold: Scala
     return elementwise(b, out, expression, (x, beta, threshold), cost=2 * TRANSCENDENTAL)
 
 
-@row("softplus_backward")
+@float_row("softplus_backward")
 def softplus_backward(
     b: Builder, out: Meta, grad: Value, x: Value, beta: Scalar, threshold: Scalar
 ) -> Value | None:
@@ -112,7 +114,7 @@ def softplus_backward(
     return elementwise(b, out, expression, (grad, x, beta, threshold), cost=TRANSCENDENTAL + 4)
 
 
-@row("elu")
+@float_row("elu")
 def elu(
     b: Builder, out: Meta, x: Value, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1
 ) -> Value | None:
@@ -123,7 +125,7 @@ def elu(
     return elementwise(b, out, expression, (x,), cost=TRANSCENDENTAL + 2)
 
 
-@row("elu_backward")
+@float_row("elu_backward")
 def elu_backward(
     b: Builder,
     out: Meta,
@@ -145,14 +147,14 @@ def elu_backward(
     return elementwise(b, out, expression, (grad, x), cost=TRANSCENDENTAL + 3)
 
 
-@row("leaky_relu")
+@float_row("leaky_relu")
 def leaky_relu(b: Builder, out: Meta, x: Value, negative_slope: Scalar = 0.01) -> Value | None:
     return elementwise(
         b, out, lambda p, s: where(compare("gt", p, k(0, p)), p, mul(p, s)), (x, negative_slope), cost=2
     )
 
 
-@row("leaky_relu_backward")
+@float_row("leaky_relu_backward")
 def leaky_relu_backward(
     b: Builder, out: Meta, grad: Value, x: Value, negative_slope: Scalar, is_result: bool
 ) -> Value | None:
@@ -192,12 +194,12 @@ def _relu6(p: Node) -> Node:
     return op("min", op("max", add(p, k(3, p)), k(0, p)), k(6, p))
 
 
-@row("hardswish")
+@float_row("hardswish")
 def hardswish(b: Builder, out: Meta, x: Value) -> Value | None:
     return elementwise(b, out, lambda p: div(mul(p, _relu6(p)), k(6, p)), (x,), cost=5)
 
 
-@row("hardswish_backward")
+@float_row("hardswish_backward")
 def hardswish_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value | None:
     def expression(g: Node, p: Node) -> Node:
         middle = mul(g, add(div(p, k(3, p)), k(0.5, p)))
@@ -207,12 +209,12 @@ def hardswish_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value | 
     return elementwise(b, out, expression, (grad, x), cost=6)
 
 
-@row("hardsigmoid")
+@float_row("hardsigmoid")
 def hardsigmoid(b: Builder, out: Meta, x: Value) -> Value | None:
     return elementwise(b, out, lambda p: div(_relu6(p), k(6, p)), (x,), cost=5)
 
 
-@row("hardsigmoid_backward")
+@float_row("hardsigmoid_backward")
 def hardsigmoid_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value | None:
     def expression(g: Node, p: Node) -> Node:
         inside = op("and", compare("gt", p, k(-3, p)), compare("lt", p, k(3, p)))
@@ -223,6 +225,8 @@ def hardsigmoid_backward(b: Builder, out: Meta, grad: Value, x: Value) -> Value 
 
 @row("threshold")
 def threshold(b: Builder, out: Meta, x: Value, limit: Scalar, number: Scalar) -> Value | None:
+    if out.dtype == torch.bool:
+        return None
     return elementwise(
         b, out, lambda p, t, v: where(compare("le", p, t), v, p), (x, limit, number), narrow_scalars=out.dtype
     )
@@ -239,17 +243,17 @@ def threshold_backward(b: Builder, out: Meta, grad: Value, x: Value, limit: Scal
     )
 
 
-@row("sigmoid_backward")
+@float_row("sigmoid_backward")
 def sigmoid_backward(b: Builder, out: Meta, grad: Value, y: Value) -> Value | None:
     return elementwise(b, out, lambda g, p: mul(mul(g, sub(k(1, p), p)), p), (grad, y), cost=3)
 
 
-@row("tanh_backward")
+@float_row("tanh_backward")
 def tanh_backward(b: Builder, out: Meta, grad: Value, y: Value) -> Value | None:
     return elementwise(b, out, lambda g, p: mul(g, sub(k(1, p), mul(p, p))), (grad, y), cost=3)
 
 
-@row("log_sigmoid_forward")
+@float_row("log_sigmoid_forward")
 def log_sigmoid_forward(b: Builder, out: tuple[Meta, Meta], x: Value) -> Any:
     result, buffer = out
 
@@ -262,7 +266,7 @@ def log_sigmoid_forward(b: Builder, out: tuple[Meta, Meta], x: Value) -> Any:
     return first, elementwise(b, buffer, inner, (x,), cost=TRANSCENDENTAL)
 
 
-@row("log_sigmoid_backward")
+@float_row("log_sigmoid_backward")
 def log_sigmoid_backward(b: Builder, out: Meta, grad: Value, x: Value, buffer: Value) -> Value | None:
     def expression(g: Node, p: Node, z: Node) -> Node:
         negative = compare("lt", p, k(0, p))
@@ -272,12 +276,12 @@ def log_sigmoid_backward(b: Builder, out: Meta, grad: Value, x: Value, buffer: V
     return elementwise(b, out, expression, (grad, x, buffer), cost=6)
 
 
-@row("native_dropout_backward")
+@float_row("native_dropout_backward")
 def native_dropout_backward(b: Builder, out: Meta, grad: Value, mask: Value, scale: float) -> Value | None:
     return elementwise(b, out, lambda g, m, s: mul(mul(g, m), s), (grad, mask, scale), cost=2)
 
 
-@row("logit")
+@float_row("logit")
 def logit(b: Builder, out: Meta, x: Value, eps: float | None = None) -> Value | None:
     def expression(p: Node) -> Node:
         if eps is not None:
@@ -295,7 +299,7 @@ def _scale(reduction: int, numel: int) -> float:
     return 1.0 / numel if reduction == 1 else 1.0
 
 
-@row("mse_loss")
+@float_row("mse_loss")
 def mse_loss(b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1) -> Value | None:
     def squared(p: Node, q: Node) -> Node:
         return mul(sub(p, q), sub(p, q))
@@ -303,13 +307,13 @@ def mse_loss(b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1) -> V
     return reduce_loss(b, out, squared, (x, y), reduction)
 
 
-@row("mse_loss_backward")
+@float_row("mse_loss_backward")
 def mse_loss_backward(b: Builder, out: Meta, grad: Value, x: Value, y: Value, reduction: int) -> Value | None:
     scale = 2.0 * _scale(reduction, x.numel)
     return elementwise(b, out, lambda g, p, q, s: mul(mul(s, sub(p, q)), g), (grad, x, y, scale), cost=3)
 
 
-@row("smooth_l1_loss")
+@float_row("smooth_l1_loss")
 def smooth_l1_loss(
     b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1, beta: float = 1.0
 ) -> Value | None:
@@ -321,7 +325,7 @@ def smooth_l1_loss(
     return reduce_loss(b, out, expression, (x, y), reduction) if beta else None
 
 
-@row("huber_loss")
+@float_row("huber_loss")
 def huber_loss(
     b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1, delta: float = 1.0
 ) -> Value | None:
@@ -333,7 +337,7 @@ def huber_loss(
     return reduce_loss(b, out, expression, (x, y), reduction)
 
 
-@row("binary_cross_entropy_with_logits")
+@float_row("binary_cross_entropy_with_logits")
 def bce_with_logits(
     b: Builder, out: Meta, x: Value, y: Value, weight: Any = None, pos_weight: Any = None, reduction: int = 1
 ) -> Value | None:

@@ -197,6 +197,8 @@ def batch_norm_backward(
 
 @decomposition("glu")
 def glu(x: Tensor, dim: int = -1) -> Tensor:
+    if not x.dtype.is_floating_point:
+        return NotImplemented  # ATen raises
     half = x.shape[dim] // 2
     first = aten.slice.Tensor(x, dim, 0, half)
     return aten.mul.Tensor(first, aten.sigmoid.default(aten.slice.Tensor(x, dim, half, 2 * half)))

@@ -14,7 +14,7 @@ import torch
 
 from graphlift.lower.expr import add, both, cast, compare, const, div, mul, op, rounded, sub, where
 from graphlift.lower.ir import Node
-from graphlift.lower.table import row
+from graphlift.lower.table import float_row, row
 from graphlift.lower.values import OPMATH, Builder, Meta, Value, opmath
 
 Scalar = bool | int | float
@@ -93,6 +93,11 @@ def _narrowed(number: Scalar, dtype: torch.dtype) -> Scalar:
 # --- arithmetic -----------------------------------------------------------------------------------------------------
 
 
+def _fits(factor: Scalar, out: Meta) -> bool:
+    """ATen raises for a float that multiplies integers on the way."""
+    return out.dtype.is_floating_point or not isinstance(factor, float)
+
+
 def _plus(a: Node, b: Node) -> Node:
     return op("or", a, b) if a.dtype == torch.bool else add(a, b)
 
@@ -105,6 +110,8 @@ def _times(a: Node, b: Node) -> Node:
 def add_(b: Builder, out: Meta, x: Any, y: Any, alpha: Scalar = 1) -> Value | None:
     if alpha == 1:
         return elementwise(b, out, _plus, (x, y))
+    if not _fits(alpha, out):
+        return None
     return elementwise(b, out, lambda p, q, k: _plus(p, _times(q, k)), (x, y, alpha), cost=2)
 
 
@@ -112,6 +119,8 @@ def add_(b: Builder, out: Meta, x: Any, y: Any, alpha: Scalar = 1) -> Value | No
 def sub_(b: Builder, out: Meta, x: Any, y: Any, alpha: Scalar = 1) -> Value | None:
     if alpha == 1:
         return elementwise(b, out, sub, (x, y))
+    if not _fits(alpha, out):
+        return None
     return elementwise(b, out, lambda p, q, k: sub(p, mul(q, k)), (x, y, alpha), cost=2)
 
 
@@ -263,7 +272,7 @@ def square(b: Builder, out: Meta, x: Value) -> Value | None:
 
 @row("relu")
 def relu(b: Builder, out: Meta, x: Value) -> Value | None:
-    return elementwise(b, out, lambda p: op("relu", p), (x,))
+    return None if out.dtype == torch.bool else elementwise(b, out, lambda p: op("relu", p), (x,))
 
 
 @row("positive")
@@ -490,17 +499,21 @@ def lerp(b: Builder, out: Meta, start: Value, end: Value, weight: Any) -> Value 
         far = sub(e, mul(distance, sub(one, w)))
         return where(compare("lt", op("abs", w), half), near, far)
 
+    if not out.dtype.is_floating_point:
+        return None  # ATen raises
     return elementwise(b, out, expression, (start, end, weight), cost=5)
 
 
 @row("addcmul")
 def addcmul(b: Builder, out: Meta, x: Value, first: Value, second: Value, value: Scalar = 1) -> Value | None:
+    if out.dtype == torch.bool or not _fits(value, out):
+        return None
     return elementwise(
         b, out, lambda p, q, r, k: add(p, mul(mul(q, k), r)), (x, first, second, value), cost=3
     )
 
 
-@row("addcdiv")
+@float_row("addcdiv")
 def addcdiv(b: Builder, out: Meta, x: Value, first: Value, second: Value, value: Scalar = 1) -> Value | None:
     return elementwise(
         b, out, lambda p, q, r, k: add(p, div(mul(q, k), r)), (x, first, second, value), cost=5
@@ -516,7 +529,7 @@ def xlogy(b: Builder, out: Meta, x: Any, y: Any) -> Value | None:
     return elementwise(b, out, expression, (x, y), cost=TRANSCENDENTAL)
 
 
-@row("logaddexp")
+@float_row("logaddexp")
 def logaddexp(b: Builder, out: Meta, x: Value, y: Value) -> Value | None:
     def expression(p: Node, q: Node) -> Node:
         same = both(compare("eq", op("abs", p), const(math.inf, p.dtype)), compare("eq", p, q))

@@ -16,7 +16,7 @@ from graphlift.lower.affine import to_node
 from graphlift.lower.expr import add, both, cast, compare, const, div, mul, op, sub, where
 from graphlift.lower.ir import Node
 from graphlift.lower.pointwise import TRANSCENDENTAL, elementwise
-from graphlift.lower.table import row
+from graphlift.lower.table import float_row, row
 from graphlift.lower.values import Builder, Meta, Value, broadcast_shapes, opmath
 
 
@@ -149,14 +149,14 @@ def _shaped(b: Builder, x: Value, out: Meta) -> Value:
     return b.cast(b.reshape(x, out.shape), out.dtype)
 
 
-@row("var.correction")
+@float_row("var.correction")
 def var(
     b: Builder, out: Meta, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Value:
     return _shaped(b, _variance(b, x, dim, correction)[1], out)
 
 
-@row("std.correction")
+@float_row("std.correction")
 def std(
     b: Builder, out: Meta, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Value:
@@ -164,7 +164,7 @@ def std(
     return _shaped(b, b.point(lambda v: op("sqrt", v), spread, dtype=spread.dtype, cost=4), out)
 
 
-@row("var_mean.correction")
+@float_row("var_mean.correction")
 def var_mean(
     b: Builder, out: Any, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
@@ -172,7 +172,7 @@ def var_mean(
     return _shaped(b, spread, out[0]), _shaped(b, average, out[1])
 
 
-@row("std_mean.correction")
+@float_row("std_mean.correction")
 def std_mean(
     b: Builder, out: Any, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:

@@ -6,6 +6,7 @@ Always: every target exists in this torch or is skipped by name, and none has tw
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,6 +38,21 @@ def row(*names: str) -> Callable[[F], F]:
             if target in ROWS:
                 raise ValueError(f"aten::{name} has two rows")
             ROWS[target] = function
+        return function
+
+    return register
+
+
+def float_row(*names: str) -> Callable[[F], F]:
+    """Register a row that leaves results of other dtypes to ATen, whose kernels raise for most of them."""
+
+    def register(function: F) -> F:
+        @functools.wraps(function)
+        def guarded(b: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+            first = out[0] if isinstance(out, tuple) else out
+            return function(b, out, *args, **kwargs) if first.dtype.is_floating_point else None
+
+        row(*names)(guarded)
         return function
 
     return register
