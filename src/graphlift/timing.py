@@ -46,7 +46,8 @@ class _ThreadState(threading.local):
 
 _state = _ThreadState()
 _totals = StageTimes()
-_totals_lock = threading.Lock()
+# Reentrant: the frame hook may ask for a capture, itself a stage, while a stage is being counted.
+_totals_lock = threading.RLock()
 
 
 @contextmanager

@@ -480,3 +480,25 @@ def test_inference_mode(inside: bool, made_inside: bool) -> None:
             torch.testing.assert_close(b, a)
         else:
             assert a == b
+
+
+def test_training_step_with_its_optimizer_inside() -> None:
+    """The backward is compiled while the compiled function runs, with the frame hook on."""
+
+    def step(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    torch.manual_seed(0)
+    net = nn.Linear(6, 3)
+    twin = copy.deepcopy(net)
+    compiled = graphlift.compile(step)
+    optimizers = [torch.optim.AdamW(m.parameters(), 0.01) for m in (net, twin)]
+    for rows in (2, 2, 3):
+        x = X.expand(rows, 6)
+        torch.testing.assert_close(compiled(net, optimizers[0], x), step(twin, optimizers[1], x))
+    for mine, its in zip(net.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine, its)

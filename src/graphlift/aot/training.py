@@ -6,6 +6,7 @@ Always: saved tensors go through save_for_backward; a second derivative is right
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from ..fake import Spec
+from ..frame import call_disabled
 from .wrapper import Source
 
 # Given which tangents come (None: all), the compiled backward.
@@ -113,7 +115,8 @@ class _Backward:
     __slots__ = ("_compile", "_partial", "run")
 
     def __init__(self, compile_backward: CompileBackward) -> None:
-        self._compile = compile_backward
+        # A backward called inside a compiled function runs with the frame hook on; compiling it must not.
+        self._compile = functools.partial(call_disabled, compile_backward)
         self._partial: dict[tuple[bool, ...], Callable[[list], Sequence]] = {}
         self.run: Callable[[list], Sequence] = self._first
 
