@@ -149,3 +149,18 @@ def test_dtypes_that_eager_refuses(compile: Compile) -> Any:
     results = [outcome(compile(fn), x.clone(), y.clone()) for fn, x, y in refused]
     assert all(result[0] == "raised" for result in results)
     return results
+
+
+@case("layout sweep")
+def test_gradients_whose_kernels_give_other_strides(compile: Compile) -> Any:
+    """ATen's backward kernels give row-major results where their meta kernels promise the strides of the input."""
+    results = []
+    for fn, x in (
+        (lambda x: F.huber_loss(x, x * 2), torch.randn(4, 3).t()),
+        (lambda x: F.max_pool1d(x, 2), torch.randn(2, 5, 3).transpose(1, 2)),
+        (lambda x: F.avg_pool1d(x, 2), torch.randn(2, 5, 3).transpose(1, 2)),
+    ):
+        y = compile(fn)(x.requires_grad_())
+        weight = torch.arange(1.0, y.numel() + 1).reshape(y.shape)
+        results += [y.contiguous().clone(), torch.autograd.grad(y, x, weight)[0].contiguous()]
+    return results

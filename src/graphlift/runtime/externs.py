@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from graphlift.lower.ir import ExternCall, Plan, Ref
+from graphlift.lower.ir import ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
 from graphlift.runtime.memory import refs
 
 aten = torch.ops.aten
@@ -80,6 +81,36 @@ def out_form(plan: Plan, step: ExternCall) -> OutForm | None:
     if any(plan.tensors[other.name].storage == spec.storage for other in step.args):
         return None
     return form
+
+
+def conforming(plan: Plan, step: ExternCall) -> tuple[Callable[..., Any], list[str]]:
+    """`caller`, with results in the strides of the plan where kernels or views of the plan read them.
+
+    ATen's kernels do not always give the strides that their meta kernels promise; reading by the promise would mix up
+    the elements.
+    """
+    function, names = caller(step)
+    read = {n for s in plan.steps if isinstance(s, KernelCall) for n in s.buffers}
+    read |= {s.base for s in plan.steps if isinstance(s, ViewCall)}
+    specs = [plan.tensors[n] if n in read else None for n in step.outputs]
+    if not any(spec is not None and len(spec.shape) > 1 for spec in specs):
+        return function, names
+
+    def conform(result: Any, spec: TensorSpec | None) -> Any:
+        if spec is None or not isinstance(result, torch.Tensor) or result.stride() == spec.stride:
+            return result
+        if all(a == b or n == 1 for a, b, n in zip(result.stride(), spec.stride, spec.shape, strict=True)):
+            return result
+        made = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=result.device)
+        return made.copy_(result)
+
+    def call(*tensors: torch.Tensor) -> Any:
+        result = function(*tensors)
+        if isinstance(result, torch.Tensor):
+            return conform(result, specs[0])
+        return [conform(r, spec) for r, spec in zip_longest(result, specs)]
+
+    return call, names
 
 
 def caller(step: ExternCall) -> tuple[Callable[..., Any], list[str]]:

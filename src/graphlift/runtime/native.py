@@ -18,7 +18,7 @@ from graphlift.codegen.llvm import NativeKernel
 from graphlift.codegen.llvm.target import address_of
 from graphlift.lower.interpret import check, extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, ViewCall
-from graphlift.runtime.externs import caller, out_form, scales
+from graphlift.runtime.externs import conforming, out_form, scales
 from graphlift.runtime.memory import Memory
 
 _INPUT, _CONSTANT, _ARENA, _FRESH, _VIEW, _RESULT = range(6)
@@ -160,7 +160,7 @@ class _Program:
             case ExternCall() if position in self.out_calls:
                 row = self._matmul(step)
             case ExternCall():
-                function, names = caller(step)
+                function, names = conforming(self.plan, step)
                 out = tuple(-1 if n is None else self.slot(n) for n in step.outputs)
                 row = (_EXTERN, 0, 0.0, 0.0, 0, function, tuple(self.slot(n) for n in names), out)
             case CheckCall():

@@ -18,7 +18,7 @@ import torch
 from graphlift.codegen.llvm import NativeKernel
 from graphlift.lower.interpret import check, extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
-from graphlift.runtime.externs import caller, describe, out_form, scales
+from graphlift.runtime.externs import conforming, describe, out_form, scales
 from graphlift.runtime.memory import Memory
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -142,7 +142,7 @@ class _Writer:
             arguments = ", ".join([self.need(a.name) for a in step.args])
             self.line(f"{function}({arguments}, out={self.need(step.outputs[0])})  # {describe(step)}")
             return
-        self.scope[function], used = caller(step)
+        self.scope[function], used = conforming(self.plan, step)
         arguments = ", ".join([self.need(n) for n in used])
         results = [self.name(n) if n else "_" for n in step.outputs]
         returns = getattr(getattr(step.target, "_schema", None), "returns", [None])
