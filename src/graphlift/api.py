@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from graphlift import backends, config, control, extension, logs, stance
@@ -185,8 +186,8 @@ class Handler:
             if now == "fail_on_recompile":
                 raise _recompile_error(func, self.options.owner, recompiles)
             return None
-        if func.__code__ in _IMPORTING:
-            return _RUN_UNCOMPILED
+        if func.__code__ in _UNCOMPILED:
+            return _UNCOMPILED[func.__code__]
         control.seen_codes.add(func.__code__)
         if self._capture is None:
             self._capture = _load_capture(self.options)
@@ -194,17 +195,26 @@ class Handler:
             return self._capture(func, args, recompiles)
 
 
-#: What Python runs to import a module; the module's own code is no part of the user's function.
-_IMPORTING = frozenset({importlib._bootstrap._find_and_load.__code__})  # type: ignore[attr-defined]
+def _always(func: Callable[..., Any], *arguments: Any) -> Any:
+    """A check that always passes and fetches nothing."""
+    return ()
 
 
-def _run_uncompiled(func: Callable[..., Any], *arguments: Any) -> Any:
-    """A replacement: the frame, and with the hook off everything that it calls. The last argument is the check's."""
-    return func(*arguments[:-1])
+def _import(func: Callable[..., Any], name: str, importer: Any, fetched: Any) -> Any:
+    return func(name, importer)
 
 
-#: The answer to the hook for `_IMPORTING`: a check that always passes, the replacement, and the hook off meanwhile.
-_RUN_UNCOMPILED = (lambda func, *arguments: arguments, _run_uncompiled, False)
+def _call_disabled(func: Callable[..., Any], args: Any, kwargs: Any, fetched: Any) -> Any:
+    return func(*args, **kwargs)
+
+
+#: Frames that run as they are, and with the hook off everything that they call; what the hook is answered for each.
+#: - What Python runs to import a module: the module's own code is no part of the user's function.
+#: - What torch marks so for its own compiler: checkpoints, whose function must run alike again in the backward.
+_UNCOMPILED = {
+    importlib._bootstrap._find_and_load.__code__: (_always, _import, False),  # type: ignore[attr-defined]
+    torch._disable_dynamo(lambda: None).__code__: (_always, _call_disabled, False),
+}
 
 
 def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], int], Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import graphlift
@@ -502,3 +503,20 @@ def test_training_step_with_its_optimizer_inside() -> None:
         torch.testing.assert_close(compiled(net, optimizers[0], x), step(twin, optimizers[1], x))
     for mine, its in zip(net.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine, its)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_inside(reentrant: bool) -> None:
+    """The backward runs the checkpointed function again, outside of the compiled one: both times alike."""
+    layer = nn.Linear(6, 6)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.utils.checkpoint.checkpoint(lambda y: layer(y).relu(), x * 2, use_reentrant=reentrant)
+        return y.sum()
+
+    compiled = graphlift.compile(f)
+    for _ in range(2):
+        mine, its = X.clone().requires_grad_(), X.clone().requires_grad_()
+        compiled(mine).backward()
+        f(its).backward()
+        torch.testing.assert_close(mine.grad, its.grad)

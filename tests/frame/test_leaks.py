@@ -64,7 +64,7 @@ def steady(call: Any, count: int, watched: list[Any]) -> None:
         call()
     gc.collect()
     assert [sys.getrefcount(value) for value in watched] == before
-    assert abs(sys.getallocatedblocks() - blocks) < 200, sys.getallocatedblocks() - blocks
+    assert sys.getallocatedblocks() - blocks < 200, sys.getallocatedblocks() - blocks
     assert resident_pages() - pages < 2000
 
 
