@@ -115,7 +115,9 @@ def test_memory_formats_of_results(compile: Compile) -> Any:
     rolled = compile(lambda x: (x.roll(2, -1), x.roll((1, 2), (2, 3)), x.roll(3), x.roll(0, 1)))
     signed = compile(lambda x: F.logsigmoid(x))
     image = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    return rolled(image), rolled(torch.randn(2, 3, 4, 5)), signed(torch.randn(4, 3).t())
+    normal = compile(lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3), training=True))
+    normals = normal(image), normal(torch.randn(2, 4, 3).transpose(1, 2))
+    return rolled(image), rolled(torch.randn(2, 3, 4, 5)), signed(torch.randn(4, 3).t()), normals
 
 
 @case("hostile programs")

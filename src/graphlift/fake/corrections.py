@@ -63,9 +63,19 @@ def _layer_norm(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return (out, _with_dtype(mean, dtype), _with_dtype(rstd, dtype))
 
 
+def _is_channels_last(spec: Spec) -> bool:
+    memory_format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(spec.shape))
+    if memory_format is None:
+        return False
+    x = torch.empty_strided(spec.shape, spec.stride, device="meta")
+    return x.is_contiguous(memory_format=memory_format)
+
+
 def _batch_norm(training: int | None, statistics: int | None, functional: bool = False) -> Rule:
     def rule(recipe: Any, args: tuple, kwargs: dict) -> Any:
         out, mean, invstd, *rest = recipe
+        if not _is_channels_last(args[0].spec):
+            out = _contiguous(out.shape, out)
         tensors = [args[0], _argument(args, kwargs, 1, "weight"), _argument(args, kwargs, 2, "bias")]
         if statistics is not None:
             tensors += [args[statistics], args[statistics + 1]]
@@ -225,6 +235,7 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
     aten.log_sigmoid_forward.default: _all_contiguous,
+    aten.nll_loss2d_forward.default: _all_contiguous,
     aten.rrelu_with_noise.default: _all_contiguous,
     aten.rrelu_with_noise_functional.default: _first_contiguous,
     aten.roll.default: _roll,
