@@ -520,3 +520,43 @@ def test_checkpoint_inside(reentrant: bool) -> None:
         compiled(mine).backward()
         f(its).backward()
         torch.testing.assert_close(mine.grad, its.grad)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: SystemExit(3), "code"),
+        (lambda: StopIteration(5), "value"),
+        (lambda: ImportError("text", name="module"), "name"),
+        (lambda: UnicodeDecodeError("utf8", b"x", 0, 1, "why"), "reason"),
+        (lambda: FileNotFoundError(2, "text", "file"), "filename"),
+        (lambda: AttributeError("text", name="attribute"), "name"),
+    ],
+)
+def test_exceptions_keep_their_fields(make: Callable[[], BaseException], field: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        raise make()
+        return y
+
+    with pytest.raises(type(make())) as expected:
+        f(X)
+    with pytest.raises(type(make())) as found:
+        compile_eager(f)(X)
+    assert str(found.value) == str(expected.value)
+    assert getattr(found.value, field) == getattr(expected.value, field) is not None
+
+
+def test_frozen_layer_before_batch_norm_is_compiled() -> None:
+    """Its input's gradient is not asked for: undefined, and no reason to run in eager."""
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    twin = copy.deepcopy(model)
+    x = torch.randn(5, 6)
+    report = graphlift.explain(model)(x)
+    assert not report.fallbacks
+    model.load_state_dict(twin.state_dict())
+    graphlift.compile(model)(x).square().sum().backward()
+    twin(x).square().sum().backward()
+    for mine, its in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, its.grad)

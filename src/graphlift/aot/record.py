@@ -254,6 +254,8 @@ class Recorder(FakeMode):
     def settle(self, result: Any, recipe: Any) -> Any:
         """A decomposition's result as fresh fakes with exactly the metadata the operator itself gives."""
         if type(recipe) is Spec:
+            if result is None:  # a gradient that the output mask leaves out, undefined as in eager
+                return None
             if type(result) is not FakeTensor:
                 raise Unsupported("decomposition", f"gave {type(result).__name__} where a tensor is due")
             return self.adopt(self.conform(self.read(result), recipe))

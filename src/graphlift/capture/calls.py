@@ -445,7 +445,13 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
             raise cap.raise_(TypeError, f"{cls.__name__}() takes no arguments")
     elif not issubclass(cls, (BaseException, tuple)):
         raise Break("unsupported-object", f"{cls.__name__}.__init__ is a C function")
+    elif issubclass(cls, BaseException) and (kwargs or (args and issubclass(cls, _EXCEPTIONS_WITH_FIELDS))):
+        raise Break("unsupported-object", f"a {cls.__name__} with fields")
     return result
+
+
+# Exceptions whose C ``__init__`` sets fields of its own from the arguments.
+_EXCEPTIONS_WITH_FIELDS = (SystemExit, StopIteration, ImportError, SyntaxError, UnicodeError)
 
 
 _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
