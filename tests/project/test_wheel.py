@@ -6,6 +6,7 @@ import email
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -73,3 +74,11 @@ def test_wheel_installs_and_says_what_is_missing_without_torch(wheel: Path, tmp_
         text=True,
     )
     assert done.returncode != 0 and "torch" in done.stderr
+
+
+def test_every_header_is_a_reason_to_build_again() -> None:
+    """Left out of `depends`, a changed header would leave the extension as it was."""
+    modules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    named = [header for module in modules for header in module.get("depends", ())]
+    assert sorted(named) == sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.h"))
+    assert len({module["name"] for module in modules}) == len(modules)
