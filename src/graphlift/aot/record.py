@@ -223,24 +223,7 @@ class Recorder(FakeMode):
         fake = self.convert_constant(t)
         return self.adopt(self.read(fake))
 
-    # -- dispatch ------------------------------------------------------------------------------------------
-
-    def dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        special = _SPECIAL.get(func)
-        if special is not None:
-            result = special(self, func, args, kwargs)
-            if result is not NotImplemented:
-                return result
-        info = op_info(func)
-        try:
-            key = metadata_key(func, args, kwargs)
-        except rules._NotHashable:
-            args, kwargs = self.convert(args), self.convert(kwargs)
-            try:
-                key = metadata_key(func, args, kwargs)
-            except rules._NotHashable:
-                key = None
-        return _RULES[rules.kind_of(info, args)](self, info, key, args, kwargs)
+    # -- decompositions ------------------------------------------------------------------------------------------
 
     def decompose(self, rule: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Run a decomposition under this recorder, below autograd."""
@@ -616,3 +599,6 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.fill_.Scalar: _fill_,
     aten.zero_.default: _fill_,
 }
+
+Recorder.rules_by_operator = _SPECIAL
+Recorder.rules_by_kind = _RULES

@@ -77,7 +77,7 @@ TENSOR_VALUES = frozenset(
 _UNGUARDED_VALUES = frozenset(("is_leaf", "retains_grad", "output_nr"))
 TENSOR_VIEWS = frozenset("T mT H mH real imag data".split())
 _CACHED_PROPERTY = functools.cached_property
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
+LRU_CACHE = type(functools.lru_cache(lambda: None))
 
 
 def python_type(tracker: Tracker) -> type:
@@ -236,7 +236,7 @@ def is_data_descriptor(raw: Any) -> bool:
 def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> Tracker | None:
     """``raw.__get__(obj, cls)`` for an object found on the class."""
     kind = type(raw)
-    if kind is types.FunctionType or kind is _LRU_CACHE:
+    if kind is types.FunctionType or kind is LRU_CACHE:
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
     if kind is property:
         if raw.fget is None:

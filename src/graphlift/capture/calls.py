@@ -17,7 +17,7 @@ import torch
 
 from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
-from .attributes import bind_descriptor, python_type, wrap_class_value
+from .attributes import LRU_CACHE, bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
 from .capture import PLAIN_CONSTANTS, Capture, NotConst
 from .frame import inline
@@ -190,12 +190,9 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Track
         return _call_function(cap, fn, args, kwargs)
     if isinstance(value, type):
         return construct(cap, value, args, kwargs)
-    if isinstance(value, _LRU_CACHE):
+    if isinstance(value, LRU_CACHE):
         return _call_lru_cache(cap, value, args, kwargs)
     return _call_c(cap, value, args, kwargs)
-
-
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
 
 
 def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:

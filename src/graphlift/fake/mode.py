@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -46,6 +46,10 @@ class _Literal:
 class FakeMode(TorchDispatchMode):
     """Context in which operators on fakes, and factory functions, give fakes."""
 
+    # The tables at the end of this file; a mode that records has its own.
+    rules_by_operator: ClassVar[dict[Any, Callable[..., Any]]]
+    rules_by_kind: ClassVar[dict[Kind, Callable[..., Any]]]
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # the default wraps dispatch in torch._dynamo, which must not be imported
@@ -67,7 +71,7 @@ class FakeMode(TorchDispatchMode):
         return self.dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        rule = _SPECIAL.get(func)
+        rule = self.rules_by_operator.get(func)
         if rule is not None:
             result = rule(self, func, args, kwargs)
             if result is not NotImplemented:
@@ -81,7 +85,7 @@ class FakeMode(TorchDispatchMode):
                 key = metadata_key(func, args, kwargs)
             except _NotHashable:
                 key = None
-        return _RULES[kind_of(info, args)](self, info, key, args, kwargs)
+        return self.rules_by_kind[kind_of(info, args)](self, info, key, args, kwargs)
 
     # -- real tensors --------------------------------------------------------------------------------------
 
@@ -576,3 +580,6 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     aten._fused_sdp_choice.default: sdp_choice,
     aten.is_pinned.default: _not_pinned,
 }
+
+FakeMode.rules_by_operator = _SPECIAL
+FakeMode.rules_by_kind = _RULES
