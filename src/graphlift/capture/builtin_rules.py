@@ -1,28 +1,21 @@
-"""Rules of builtins, operator, functools, itertools and object's own methods.
+"""Rules of the builtins that ask about objects: attributes, types, numbers, containers by their classes.
 
-In: calls of the builtins named. Out: trackers with the builtins' meaning.
+In: calls of what is named. Out: trackers with the builtins' meaning.
 Always: what needs a loop over user values is a polyfill in Python, traced like user code.
 """
 
 from __future__ import annotations
 
 import builtins
-import collections
 import copyreg
-import functools
-import inspect
-import itertools
-import operator
 import sys
 import types
 import typing
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..guards import Const
-from . import polyfills
 from .attributes import (
     del_attr,
     find_attr,
@@ -34,41 +27,23 @@ from .attributes import (
     python_type,
     set_attr,
 )
-from .breaks import Break, Exhausted, Raised
-from .calls import call, call_special, construct, known_object, new_object, type_call
+from .breaks import Break, Raised
+from .calls import call_special, known_object, new_object, type_call
 from .capture import Capture, NotConst, describe
-from .frame import CallIter, GeneratorVar, SeqIter
 from .protocol import (
-    BINARY,
-    COMPARE,
-    INPLACE,
-    UNARY,
-    binary,
-    compare,
-    contains,
-    del_item,
     evaluate,
-    get_item,
-    get_iter,
-    inplace,
-    is_same,
     iterate,
     length,
-    next_item,
-    set_item,
+    make_slice,
     truth,
-    unary,
 )
 from .rules import rule
 from .trackers import (
     NONE,
-    CellVar,
     ConstVar,
     DictVar,
-    FunctionVar,
     IdVar,
     ListVar,
-    MethodVar,
     ObjectVar,
     OpaqueVar,
     SetVar,
@@ -89,7 +64,7 @@ def text(cap: Capture, tracker: Tracker) -> str:
     return value
 
 
-# --- attributes and types -------------------------------------------------------------------------------------------------
+# --- attributes and types --------------------------------------------------------------------------------
 
 
 @rule(getattr)
@@ -327,78 +302,7 @@ _breaking("frame-introspection", locals, globals, dir, eval, exec, compile)
 _breaking("dynamic-import", builtins.__import__)
 
 
-# --- operator -----------------------------------------------------------------------------------------------------------------
-
-
-def _operator_rules() -> None:
-    for symbol, (fn, _, _) in BINARY.items():
-        rule(fn)(lambda cap, args, kwargs, s=symbol: binary(cap, s, args[0], args[1]))
-    for symbol, (fn, _) in INPLACE.items():
-        rule(fn)(lambda cap, args, kwargs, s=symbol: inplace(cap, s, args[0], args[1]))
-    for symbol, (fn, _, _) in COMPARE.items():
-        rule(fn)(lambda cap, args, kwargs, s=symbol: compare(cap, s, args[0], args[1]))
-    for symbol, (fn, _) in UNARY.items():
-        rule(fn)(lambda cap, args, kwargs, s=symbol: unary(cap, s, args[0]))
-    rule(operator.not_)(lambda cap, args, kwargs: ConstVar(not truth(cap, args[0])))
-    rule(operator.truth)(lambda cap, args, kwargs: ConstVar(truth(cap, args[0])))
-    rule(operator.getitem)(lambda cap, args, kwargs: get_item(cap, args[0], args[1]))
-    rule(operator.contains)(lambda cap, args, kwargs: ConstVar(contains(cap, args[0], args[1])))
-    rule(operator.is_)(lambda cap, args, kwargs: ConstVar(is_same(cap, args[0], args[1])))
-    rule(operator.is_not)(lambda cap, args, kwargs: ConstVar(not is_same(cap, args[0], args[1])))
-    rule(operator.setitem)(lambda cap, args, kwargs: set_item(cap, *args) or NONE)
-    rule(operator.delitem)(lambda cap, args, kwargs: del_item(cap, *args) or NONE)
-
-
-_operator_rules()
-
-
-def _special_method_rules() -> None:
-    """``list.__len__`` and kin, called as methods (for example through ``super()``)."""
-    for cls in (list, tuple, dict):
-        rule(cls.__len__)(lambda cap, args, kwargs: ConstVar(length(cap, _payload(args[0]))))
-        rule(cls.__getitem__)(lambda cap, args, kwargs: get_item(cap, _payload(args[0]), args[1]))
-        rule(cls.__contains__)(lambda cap, args, kwargs: ConstVar(contains(cap, _payload(args[0]), args[1])))
-        rule(cls.__iter__)(lambda cap, args, kwargs: get_iter(cap, _payload(args[0])))
-        rule(cls.__eq__)(lambda cap, args, kwargs: compare(cap, "==", _payload(args[0]), _payload(args[1])))
-        rule(cls.__ne__)(lambda cap, args, kwargs: compare(cap, "!=", _payload(args[0]), _payload(args[1])))
-    for cls in (list, dict):
-        rule(cls.__setitem__)(
-            lambda cap, args, kwargs: set_item(cap, _payload(args[0]), args[1], args[2]) or NONE
-        )
-        rule(cls.__delitem__)(lambda cap, args, kwargs: del_item(cap, _payload(args[0]), args[1]) or NONE)
-    for method in ("__iter__", "__eq__", "__ne__", "__setitem__", "__delitem__"):
-        descriptor = getattr(collections.OrderedDict, method)
-        if descriptor not in _registered():
-            rule(descriptor)(_registered()[getattr(dict, method)])
-    rule(object.__eq__)(
-        lambda cap, args, kwargs: (
-            ConstVar(True) if is_same(cap, args[0], args[1]) else ConstVar(NotImplemented)
-        )
-    )
-    rule(object.__ne__)(
-        lambda cap, args, kwargs: ConstVar(not truth(cap, compare(cap, "==", args[0], args[1])))
-    )
-    rule(set.__contains__)(lambda cap, args, kwargs: ConstVar(contains(cap, _payload(args[0]), args[1])))
-    rule(set.__len__)(lambda cap, args, kwargs: ConstVar(length(cap, _payload(args[0]))))
-    rule(set.__iter__)(lambda cap, args, kwargs: get_iter(cap, _payload(args[0])))
-
-
-def _registered() -> dict[Any, Any]:
-    from .rules import RULES
-
-    return RULES
-
-
-def _payload(tracker: Tracker) -> Tracker:
-    if type(tracker) is ObjectVar and tracker.payload is not None:
-        return tracker.payload
-    return tracker
-
-
-_special_method_rules()
-
-
-# --- numbers and text -------------------------------------------------------------------------------------------------------
+# --- numbers and text --------------------------------------------------------------------------------
 
 
 @rule(round)
@@ -444,211 +348,7 @@ for _cls, _special in ((int, "__int__"), (float, "__float__"), (complex, "__comp
     _number(_cls, _special)
 
 
-# --- iterators -----------------------------------------------------------------------------------------------------------------
-
-
-@rule(iter)
-def _iter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if len(args) == 2:
-        raise Break("unsupported-builtin", "iter(callable, sentinel)")
-    return get_iter(cap, args[0])
-
-
-@rule(next)
-def _next(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    try:
-        return next_item(cap, args[0])
-    except Exhausted as end:
-        if len(args) > 1:
-            return cap.realize(args[1])
-        raise _stop_iteration(cap, end) from None
-
-
-def _stop_iteration(cap: Capture, end: Exhausted) -> Raised:
-    """The StopIteration that carries what a generator returned."""
-    raised = cap.raise_(StopIteration)
-    if end.value is not None:
-        error = raised.value
-        assert type(error) is ObjectVar
-        error.slots["value"] = end.value
-        if not is_same(cap, end.value, NONE):
-            error.slots["args"] = TupleVar([end.value])
-    return raised
-
-
-@rule(range)
-def _range(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    try:
-        return evaluate(cap, range, *[cap.value_of(a) for a in args])
-    except NotConst:
-        raise Break("tensor-item", "range() of a value that is not a constant") from None
-
-
-@rule(enumerate)
-def _enumerate(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    start = kwargs.get("start") or (args[1] if len(args) > 1 else ConstVar(0))
-
-    def step(cap: Capture, this: CallIter) -> Tracker:
-        item = next_item(cap, this.parts[0])
-        count = this.extra["count"]
-        this.extra["count"] += 1
-        return TupleVar([ConstVar(count), item])
-
-    return CallIter(enumerate, [get_iter(cap, args[0])], step, {"count": cap.value_of(start)})
-
-
-@rule(zip)
-def _zip(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    strict = "strict" in kwargs and truth(cap, kwargs["strict"])
-
-    def step(cap: Capture, this: CallIter) -> Tracker:
-        items: Args = []
-        for index, part in enumerate(this.parts):
-            try:
-                items.append(next_item(cap, part))
-            except Exhausted:
-                if strict:
-                    _check_strict(cap, this.parts, index)
-                raise
-        if not items:
-            raise Exhausted
-        return TupleVar(items)
-
-    return CallIter(zip, [get_iter(cap, arg) for arg in args], step, {"strict": strict})
-
-
-def _check_strict(cap: Capture, parts: Args, index: int) -> None:
-    if index > 0:
-        plural = "s 1-" if index > 1 else " "
-        raise cap.raise_(ValueError, f"zip() argument {index + 1} is shorter than argument{plural}{index}")
-    for later, part in enumerate(parts[1:], 1):
-        try:
-            next_item(cap, part)
-        except Exhausted:
-            continue
-        plural = "s 1-" if later > 1 else " "
-        raise cap.raise_(ValueError, f"zip() argument {later + 1} is longer than argument{plural}{later}")
-
-
-@rule(map)
-def _map(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    def step(cap: Capture, this: CallIter) -> Tracker:
-        return call(cap, this.parts[0], [next_item(cap, part) for part in this.parts[1:]], {})
-
-    return CallIter(map, [args[0], *[get_iter(cap, arg) for arg in args[1:]]], step)
-
-
-@rule(filter)
-def _filter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    def step(cap: Capture, this: CallIter) -> Tracker:
-        fn = this.parts[0]
-        while True:
-            item = next_item(cap, this.parts[1])
-            keep = item if type(fn) is ConstVar and fn.value is None else call(cap, fn, [item], {})
-            if truth(cap, keep):
-                return item
-
-    return CallIter(filter, [cap.realize(args[0]), get_iter(cap, args[1])], step)
-
-
-@rule(reversed)
-def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    value = cap.realize(args[0])
-    if type(value) is ObjectVar and isinstance(cap.type_attr(value.cls, "__reversed__"), types.FunctionType):
-        return call_special(cap, value, "__reversed__", [])
-    items = iterate(cap, value)[::-1]
-    return SeqIter(items, TupleVar(items))
-
-
-@rule(sorted)
-def _sorted(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return ListVar(sort_items(cap, iterate(cap, args[0]), kwargs))
-
-
-def sort_items(cap: Capture, items: Args, kwargs: Kwargs) -> Args:
-    """The items in sorted order, as ``list.sort(key=, reverse=)`` puts them."""
-    key = cap.realize(kwargs.get("key", NONE))
-    reverse = "reverse" in kwargs and truth(cap, kwargs["reverse"])
-    ranks = items if is_same(cap, key, NONE) else [call(cap, key, [item], {}) for item in items]
-    try:
-        values = [cap.value_of(rank) for rank in ranks]
-    except NotConst:
-        result = call(cap, ConstVar(polyfills.sort_), [ListVar(list(items)), key, ConstVar(reverse)], {})
-        return result.items  # type: ignore[attr-defined, no-any-return]
-    try:
-        order = sorted(range(len(items)), key=values.__getitem__, reverse=reverse)
-    except Exception as error:
-        raise Raised(cap.exception_var(error)) from error
-    return [items[i] for i in order]
-
-
-def _polyfilled(target: Any, replacement: Callable[..., Any]) -> None:
-    @rule(target)
-    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        return call(cap, ConstVar(replacement), args, kwargs)
-
-
-for _target, _replacement in (
-    (any, polyfills.any_),
-    (all, polyfills.all_),
-    (sum, polyfills.sum_),
-    (functools.reduce, polyfills.reduce_),
-    (itertools.chain, polyfills.chain_),
-    (itertools.product, polyfills.product_),
-    (itertools.islice, polyfills.islice_),
-    (itertools.accumulate, polyfills.accumulate_),
-    (itertools.zip_longest, polyfills.zip_longest_),
-    (itertools.starmap, polyfills.starmap_),
-    (itertools.pairwise, polyfills.pairwise_),
-):
-    _polyfilled(_target, _replacement)
-
-
-@rule(itertools.chain.__dict__["from_iterable"])
-def _chain_from_iterable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return call(cap, ConstVar(polyfills.chain_from_iterable), args[1:], kwargs)
-
-
-@rule(itertools.repeat)
-def _repeat(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if len(args) == 2 or "times" in kwargs:
-        return call(
-            cap, ConstVar(polyfills.repeat_), [args[0], args[1] if len(args) == 2 else kwargs["times"]], {}
-        )
-    return CallIter(itertools.repeat, [args[0]], lambda cap, this: this.parts[0])
-
-
-@rule(itertools.count)
-def _count(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    def step(cap: Capture, this: CallIter) -> Tracker:
-        value = this.extra["count"]
-        this.extra["count"] = value + this.extra["step"]
-        return ConstVar(value)
-
-    start = kwargs.get("start") or (args[0] if args else ConstVar(0))
-    stride = kwargs.get("step") or (args[1] if len(args) > 1 else ConstVar(1))
-    return CallIter(itertools.count, [], step, {"count": cap.value_of(start), "step": cap.value_of(stride)})
-
-
-def _extreme(target: Any, replacement: Callable[..., Any]) -> None:
-    @rule(target)
-    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        items = args[0] if len(args) == 1 else TupleVar(list(args))
-        key = cap.realize(kwargs.get("key", NONE))
-        missing = ConstVar(polyfills._MISSING)
-        found = TupleVar(iterate(cap, items))
-        if is_same(cap, key, NONE) and found.items and all(type(item) is ConstVar for item in found.items):
-            values = [cap.value_of(item) for item in found.items]
-            best = cap.value_of(evaluate(cap, lambda: target(range(len(values)), key=values.__getitem__)))
-            return found.items[best]
-        return call(cap, ConstVar(replacement), [found, key, kwargs.get("default", missing), missing], {})
-
-
-_extreme(min, polyfills.min_of)
-_extreme(max, polyfills.max_of)
-
-
-# --- containers made by their classes ---------------------------------------------------------------------------------------
+# --- containers made by their classes --------------------------------------------------------------------------------
 
 
 @rule(list)
@@ -673,8 +373,6 @@ def _frozenset(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(slice)
 def _slice(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    from .opcodes import make_slice
-
     return make_slice(cap, args)
 
 
@@ -684,101 +382,3 @@ def _size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return evaluate(cap, torch.Size, *[cap.value_of(TupleVar(iterate(cap, a))) for a in args])
     except NotConst:
         raise Break("tensor-item", "torch.Size of values that are not constants") from None
-
-
-@rule(types.CellType)
-def _cell(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return CellVar(args[0] if args else None)
-
-
-@rule(functools.partial)
-def _partial(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    made = ObjectVar(functools.partial)
-    made.slots = {"func": cap.realize(args[0]), "args": TupleVar(args[1:]), "keywords": DictVar(dict(kwargs))}
-    return made
-
-
-@rule(types.MethodType)
-def _method_type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return MethodVar(cap.realize(args[0]), cap.realize(args[1]))
-
-
-@rule(types.FunctionType.__get__)
-def _function_get(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    obj = cap.realize(args[1])
-    return args[0] if is_same(cap, obj, NONE) else MethodVar(args[0], obj)
-
-
-@rule(functools.update_wrapper)
-def _update_wrapper(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    wrapper, wrapped = cap.realize(args[0]), cap.realize(args[1])
-    if type(wrapper) is FunctionVar and len(args) == 2 and not kwargs:
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            found = find_attr(cap, wrapped, name)
-            if found is not None:
-                wrapper.attrs.known[name] = found
-        own = find_attr(cap, wrapped, "__dict__")
-        if type(own) is DictVar:
-            wrapper.attrs.known.update(cap.complete(own).known)
-        wrapper.attrs.known["__wrapped__"] = wrapped
-        return wrapper
-    raise Break("unsupported-call", "functools.update_wrapper")
-
-
-@rule(inspect.signature)
-def _signature(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    target = cap.realize(args[0])
-    bound = type(target) is MethodVar
-    function = target.func if bound else target  # type: ignore[attr-defined]
-    if type(function) is not ConstVar or not isinstance(function.value, types.FunctionType):
-        raise Break("unsupported-call", f"inspect.signature of a {describe(target)}")
-    real = inspect.signature(types.MethodType(function.value, object()) if bound else function.value)
-    made = ObjectVar(inspect.Signature)
-    parameters = {name: cap.wrap(p, Const(p, f"parameter_{name}")) for name, p in real.parameters.items()}
-    made.slots = {
-        "_parameters": DictVar(parameters, cls=collections.OrderedDict),
-        "_return_annotation": cap.from_python(real.return_annotation),
-    }
-    return made
-
-
-@rule(types.MappingProxyType)
-def _mapping_proxy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return cap.realize(args[0])
-
-
-# --- generators -----------------------------------------------------------------------------------------------------------------
-
-
-@rule(types.GeneratorType.__next__, types.GeneratorType.send)
-def _generator_send(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    generator = cap.realize(args[0])
-    if type(generator) is not GeneratorVar:
-        raise Break("generator", f"a generator made outside ({describe(generator)})")
-    try:
-        return generator.resume(cap, cap.realize(args[1]) if len(args) > 1 else NONE)
-    except Exhausted as end:
-        raise _stop_iteration(cap, end) from None
-
-
-@rule(types.GeneratorType.throw)
-def _generator_throw(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    generator = cap.realize(args[0])
-    if type(generator) is not GeneratorVar:
-        raise Break("generator", f"a generator made outside ({describe(generator)})")
-    error = cap.realize(args[2] if len(args) > 2 and not is_same(cap, args[2], NONE) else args[1])
-    if type(error) is ConstVar:
-        error = construct(cap, error.value, [], {})
-    try:
-        return generator.throw(cap, error)
-    except Exhausted as end:
-        raise _stop_iteration(cap, end) from None
-
-
-@rule(types.GeneratorType.close)
-def _generator_close(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    generator = cap.realize(args[0])
-    if type(generator) is not GeneratorVar:
-        raise Break("generator", f"a generator made outside ({describe(generator)})")
-    generator.close(cap, cap.exception_var(GeneratorExit()))
-    return NONE

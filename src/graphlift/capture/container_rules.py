@@ -14,17 +14,21 @@ from .attributes import find_attr, python_type
 from .breaks import Break, Raised
 from .capture import Capture, NotConst, describe
 from .frame import key_tracker
+from .iterator_rules import sort_items
 from .protocol import (
     change_list,
     change_set,
     extend_list,
+    get_iter,
     inplace,
     items_equal,
     iterate,
+    length,
+    mapping_items,
     set_item,
     set_keys,
 )
-from .rules import RULES, rule
+from .rules import rule
 from .trackers import (
     NONE,
     ConstVar,
@@ -116,8 +120,6 @@ def _list_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(list.sort)
 def _list_sort(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    from .builtin_rules import sort_items
-
     target = own(cap, args[0], ListVar)
     ordered = sort_items(cap, iterate(cap, target), kwargs)
     change_list(cap, target)[:] = ordered
@@ -176,8 +178,6 @@ def _list_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 
 def _update(cap: Capture, target: DictVar, args: Args, kwargs: Kwargs) -> None:
-    from .opcodes import mapping_items
-
     if args:
         source = cap.realize(args[0])
         is_mapping = type(source) is DictVar or (
@@ -319,8 +319,8 @@ def _view(kind: str) -> None:
 
     rule(getattr(dict, kind), getattr(collections.OrderedDict, kind))(handler)
     view_type = type(getattr({}, kind)())
-    rule(view_type.__iter__)(RULES[dict.__iter__])
-    rule(view_type.__len__)(RULES[dict.__len__])
+    rule(view_type.__iter__)(lambda cap, args, kwargs: get_iter(cap, args[0]))
+    rule(view_type.__len__)(lambda cap, args, kwargs: ConstVar(length(cap, args[0])))
 
 
 for _kind in ("keys", "values", "items"):

@@ -27,7 +27,15 @@ from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries
 from ..guards import Arg, Const, DistinctTensors, Func, NoOverlap, StorageOffset, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
-from . import builtin_rules, container_rules, text_rules, torch_rules  # noqa: F401  (they fill the table of rules)
+from . import (  # noqa: F401  (they fill the table of rules)
+    builtin_rules,
+    container_rules,
+    function_rules,
+    iterator_rules,
+    operator_rules,
+    text_rules,
+    torch_rules,
+)
 from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly
 from .capture import Capture

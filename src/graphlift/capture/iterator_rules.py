@@ -1,0 +1,277 @@
+"""Rules of iterators: builtins that make or drive them, `itertools`, generator methods.
+
+In: calls of what is named. Out: trackers with the builtins' meaning.
+Always: what needs a loop over user values is a polyfill in Python, traced like user code.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from . import polyfills
+from .breaks import Break, Exhausted, Raised
+from .calls import call, call_special, construct
+from .capture import Capture, NotConst, describe
+from .frame import CallIter, GeneratorVar, SeqIter
+from .protocol import (
+    evaluate,
+    get_iter,
+    is_same,
+    iterate,
+    next_item,
+    truth,
+)
+from .rules import rule
+from .trackers import (
+    NONE,
+    ConstVar,
+    ListVar,
+    ObjectVar,
+    Tracker,
+    TupleVar,
+)
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+
+
+@rule(iter)
+def _iter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if len(args) == 2:
+        raise Break("unsupported-builtin", "iter(callable, sentinel)")
+    return get_iter(cap, args[0])
+
+
+@rule(next)
+def _next(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    try:
+        return next_item(cap, args[0])
+    except Exhausted as end:
+        if len(args) > 1:
+            return cap.realize(args[1])
+        raise _stop_iteration(cap, end) from None
+
+
+def _stop_iteration(cap: Capture, end: Exhausted) -> Raised:
+    """The StopIteration that carries what a generator returned."""
+    raised = cap.raise_(StopIteration)
+    if end.value is not None:
+        error = raised.value
+        assert type(error) is ObjectVar
+        error.slots["value"] = end.value
+        if not is_same(cap, end.value, NONE):
+            error.slots["args"] = TupleVar([end.value])
+    return raised
+
+
+@rule(range)
+def _range(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    try:
+        return evaluate(cap, range, *[cap.value_of(a) for a in args])
+    except NotConst:
+        raise Break("tensor-item", "range() of a value that is not a constant") from None
+
+
+@rule(enumerate)
+def _enumerate(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    start = kwargs.get("start") or (args[1] if len(args) > 1 else ConstVar(0))
+
+    def step(cap: Capture, this: CallIter) -> Tracker:
+        item = next_item(cap, this.parts[0])
+        count = this.extra["count"]
+        this.extra["count"] += 1
+        return TupleVar([ConstVar(count), item])
+
+    return CallIter(enumerate, [get_iter(cap, args[0])], step, {"count": cap.value_of(start)})
+
+
+@rule(zip)
+def _zip(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    strict = "strict" in kwargs and truth(cap, kwargs["strict"])
+
+    def step(cap: Capture, this: CallIter) -> Tracker:
+        items: Args = []
+        for index, part in enumerate(this.parts):
+            try:
+                items.append(next_item(cap, part))
+            except Exhausted:
+                if strict:
+                    _check_strict(cap, this.parts, index)
+                raise
+        if not items:
+            raise Exhausted
+        return TupleVar(items)
+
+    return CallIter(zip, [get_iter(cap, arg) for arg in args], step, {"strict": strict})
+
+
+def _check_strict(cap: Capture, parts: Args, index: int) -> None:
+    if index > 0:
+        plural = "s 1-" if index > 1 else " "
+        raise cap.raise_(ValueError, f"zip() argument {index + 1} is shorter than argument{plural}{index}")
+    for later, part in enumerate(parts[1:], 1):
+        try:
+            next_item(cap, part)
+        except Exhausted:
+            continue
+        plural = "s 1-" if later > 1 else " "
+        raise cap.raise_(ValueError, f"zip() argument {later + 1} is longer than argument{plural}{later}")
+
+
+@rule(map)
+def _map(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    def step(cap: Capture, this: CallIter) -> Tracker:
+        return call(cap, this.parts[0], [next_item(cap, part) for part in this.parts[1:]], {})
+
+    return CallIter(map, [args[0], *[get_iter(cap, arg) for arg in args[1:]]], step)
+
+
+@rule(filter)
+def _filter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    def step(cap: Capture, this: CallIter) -> Tracker:
+        fn = this.parts[0]
+        while True:
+            item = next_item(cap, this.parts[1])
+            keep = item if type(fn) is ConstVar and fn.value is None else call(cap, fn, [item], {})
+            if truth(cap, keep):
+                return item
+
+    return CallIter(filter, [cap.realize(args[0]), get_iter(cap, args[1])], step)
+
+
+@rule(reversed)
+def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    value = cap.realize(args[0])
+    if type(value) is ObjectVar and isinstance(cap.type_attr(value.cls, "__reversed__"), types.FunctionType):
+        return call_special(cap, value, "__reversed__", [])
+    items = iterate(cap, value)[::-1]
+    return SeqIter(items, TupleVar(items))
+
+
+@rule(sorted)
+def _sorted(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return ListVar(sort_items(cap, iterate(cap, args[0]), kwargs))
+
+
+def sort_items(cap: Capture, items: Args, kwargs: Kwargs) -> Args:
+    """The items in sorted order, as ``list.sort(key=, reverse=)`` puts them."""
+    key = cap.realize(kwargs.get("key", NONE))
+    reverse = "reverse" in kwargs and truth(cap, kwargs["reverse"])
+    ranks = items if is_same(cap, key, NONE) else [call(cap, key, [item], {}) for item in items]
+    try:
+        values = [cap.value_of(rank) for rank in ranks]
+    except NotConst:
+        result = call(cap, ConstVar(polyfills.sort_), [ListVar(list(items)), key, ConstVar(reverse)], {})
+        return result.items  # type: ignore[attr-defined, no-any-return]
+    try:
+        order = sorted(range(len(items)), key=values.__getitem__, reverse=reverse)
+    except Exception as error:
+        raise Raised(cap.exception_var(error)) from error
+    return [items[i] for i in order]
+
+
+def _polyfilled(target: Any, replacement: Callable[..., Any]) -> None:
+    @rule(target)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        return call(cap, ConstVar(replacement), args, kwargs)
+
+
+for _target, _replacement in (
+    (any, polyfills.any_),
+    (all, polyfills.all_),
+    (sum, polyfills.sum_),
+    (functools.reduce, polyfills.reduce_),
+    (itertools.chain, polyfills.chain_),
+    (itertools.product, polyfills.product_),
+    (itertools.islice, polyfills.islice_),
+    (itertools.accumulate, polyfills.accumulate_),
+    (itertools.zip_longest, polyfills.zip_longest_),
+    (itertools.starmap, polyfills.starmap_),
+    (itertools.pairwise, polyfills.pairwise_),
+):
+    _polyfilled(_target, _replacement)
+
+
+@rule(itertools.chain.__dict__["from_iterable"])
+def _chain_from_iterable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return call(cap, ConstVar(polyfills.chain_from_iterable), args[1:], kwargs)
+
+
+@rule(itertools.repeat)
+def _repeat(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if len(args) == 2 or "times" in kwargs:
+        return call(
+            cap, ConstVar(polyfills.repeat_), [args[0], args[1] if len(args) == 2 else kwargs["times"]], {}
+        )
+    return CallIter(itertools.repeat, [args[0]], lambda cap, this: this.parts[0])
+
+
+@rule(itertools.count)
+def _count(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    def step(cap: Capture, this: CallIter) -> Tracker:
+        value = this.extra["count"]
+        this.extra["count"] = value + this.extra["step"]
+        return ConstVar(value)
+
+    start = kwargs.get("start") or (args[0] if args else ConstVar(0))
+    stride = kwargs.get("step") or (args[1] if len(args) > 1 else ConstVar(1))
+    return CallIter(itertools.count, [], step, {"count": cap.value_of(start), "step": cap.value_of(stride)})
+
+
+def _extreme(target: Any, replacement: Callable[..., Any]) -> None:
+    @rule(target)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        items = args[0] if len(args) == 1 else TupleVar(list(args))
+        key = cap.realize(kwargs.get("key", NONE))
+        missing = ConstVar(polyfills._MISSING)
+        found = TupleVar(iterate(cap, items))
+        if is_same(cap, key, NONE) and found.items and all(type(item) is ConstVar for item in found.items):
+            values = [cap.value_of(item) for item in found.items]
+            best = cap.value_of(evaluate(cap, lambda: target(range(len(values)), key=values.__getitem__)))
+            return found.items[best]
+        return call(cap, ConstVar(replacement), [found, key, kwargs.get("default", missing), missing], {})
+
+
+_extreme(min, polyfills.min_of)
+_extreme(max, polyfills.max_of)
+
+
+# --- generators --------------------------------------------------------------------------------
+
+
+@rule(types.GeneratorType.__next__, types.GeneratorType.send)
+def _generator_send(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    generator = cap.realize(args[0])
+    if type(generator) is not GeneratorVar:
+        raise Break("generator", f"a generator made outside ({describe(generator)})")
+    try:
+        return generator.resume(cap, cap.realize(args[1]) if len(args) > 1 else NONE)
+    except Exhausted as end:
+        raise _stop_iteration(cap, end) from None
+
+
+@rule(types.GeneratorType.throw)
+def _generator_throw(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    generator = cap.realize(args[0])
+    if type(generator) is not GeneratorVar:
+        raise Break("generator", f"a generator made outside ({describe(generator)})")
+    error = cap.realize(args[2] if len(args) > 2 and not is_same(cap, args[2], NONE) else args[1])
+    if type(error) is ConstVar:
+        error = construct(cap, error.value, [], {})
+    try:
+        return generator.throw(cap, error)
+    except Exhausted as end:
+        raise _stop_iteration(cap, end) from None
+
+
+@rule(types.GeneratorType.close)
+def _generator_close(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    generator = cap.realize(args[0])
+    if type(generator) is not GeneratorVar:
+        raise Break("generator", f"a generator made outside ({describe(generator)})")
+    generator.close(cap, cap.exception_var(GeneratorExit()))
+    return NONE

@@ -1,0 +1,206 @@
+"""Instructions that make things: containers, text, functions; and those that take containers apart.
+
+In: the capture, the frame, the instruction's resolved argument. Out: None (go on), a jump target, RETURN or YIELD.
+Always: a handler leaves exactly the stack that the interpreter would leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..calls import call
+from ..capture import Capture
+from ..frame import Frame
+from ..protocol import (
+    change_set,
+    extend_list,
+    iterate,
+    make_slice,
+    mapping_items,
+)
+from ..trackers import (
+    ConstVar,
+    DictVar,
+    FunctionVar,
+    ListVar,
+    SetVar,
+    Tracker,
+    TupleVar,
+)
+from .table import op
+
+# --- building -----------------------------------------------------------------------------------------------------------------
+
+
+@op("BUILD_TUPLE")
+def _build_tuple(cap: Capture, frame: Frame, n: int) -> None:
+    frame.stack.append(TupleVar(frame.popn(n)))
+
+
+@op("BUILD_LIST")
+def _build_list(cap: Capture, frame: Frame, n: int) -> None:
+    frame.stack.append(ListVar(frame.popn(n)))
+
+
+@op("BUILD_SET")
+def _build_set(cap: Capture, frame: Frame, n: int) -> None:
+    made: dict[Any, Tracker] = {}
+    for item in frame.popn(n):
+        made.setdefault(cap.key_of(item), item)
+    frame.stack.append(SetVar(made))
+
+
+@op("BUILD_MAP")
+def _build_map(cap: Capture, frame: Frame, n: int) -> None:
+    items = frame.popn(2 * n)
+    frame.stack.append(DictVar({cap.key_of(items[i]): items[i + 1] for i in range(0, 2 * n, 2)}))
+
+
+@op("CONVERT_VALUE")
+def _convert_value(cap: Capture, frame: Frame, conversion: int) -> None:
+    frame.stack[-1] = call(cap, ConstVar(CONVERSIONS[conversion]), [frame.stack[-1]], {})
+
+
+@op("BUILD_CONST_KEY_MAP")
+def _build_const_key_map(cap: Capture, frame: Frame, n: int) -> None:
+    keys = cap.value_of(frame.stack.pop())
+    frame.stack.append(DictVar(dict(zip(keys, frame.popn(n)))))
+
+
+@op("BUILD_STRING")
+def _build_string(cap: Capture, frame: Frame, n: int) -> None:
+    frame.stack.append(ConstVar("".join(cap.value_of(part) for part in frame.popn(n))))
+
+
+@op("BUILD_SLICE")
+def _build_slice(cap: Capture, frame: Frame, n: int) -> None:
+    frame.stack.append(make_slice(cap, frame.popn(n)))
+
+
+@op("LIST_APPEND")
+def _list_append(cap: Capture, frame: Frame, n: int) -> None:
+    item = frame.stack.pop()
+    extend_list(cap, frame.stack[-n], [item])  # type: ignore[arg-type]
+
+
+@op("SET_ADD")
+def _set_add(cap: Capture, frame: Frame, n: int) -> None:
+    item = frame.stack.pop()
+    change_set(cap, frame.stack[-n]).setdefault(cap.key_of(item), item)  # type: ignore[arg-type]
+
+
+@op("MAP_ADD")
+def _map_add(cap: Capture, frame: Frame, n: int) -> None:
+    key, value = frame.popn(2)
+    cap.dict_set(frame.stack[-n], cap.key_of(key), value)  # type: ignore[arg-type]
+
+
+@op("LIST_EXTEND")
+def _list_extend(cap: Capture, frame: Frame, n: int) -> None:
+    items = iterate(cap, frame.stack.pop())
+    extend_list(cap, frame.stack[-n], items)  # type: ignore[arg-type]
+
+
+@op("SET_UPDATE")
+def _set_update(cap: Capture, frame: Frame, n: int) -> None:
+    for item in iterate(cap, frame.stack.pop()):
+        change_set(cap, frame.stack[-n]).setdefault(cap.key_of(item), item)  # type: ignore[arg-type]
+
+
+@op("DICT_UPDATE")
+def _dict_update(cap: Capture, frame: Frame, n: int) -> None:
+    for key, value in mapping_items(cap, frame.stack.pop()):
+        cap.dict_set(frame.stack[-n], key, value)  # type: ignore[arg-type]
+
+
+@op("DICT_MERGE")
+def _dict_merge(cap: Capture, frame: Frame, n: int) -> None:
+    source = frame.stack.pop()
+    target = frame.stack[-n]
+    for key, value in mapping_items(cap, source):
+        if cap.dict_has(target, key):  # type: ignore[arg-type]
+            raise cap.raise_(TypeError, f"got multiple values for keyword argument '{key}'")
+        cap.dict_set(target, key, value)  # type: ignore[arg-type]
+
+
+@op("LIST_TO_TUPLE")
+def _list_to_tuple(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack[-1] = TupleVar(list(frame.stack[-1].items))  # type: ignore[attr-defined]
+
+
+@op("UNPACK_SEQUENCE")
+def _unpack_sequence(cap: Capture, frame: Frame, n: int) -> None:
+    value = cap.realize(frame.stack.pop())
+    items = value.items if type(value) in (TupleVar, ListVar) else iterate(cap, value)  # type: ignore[attr-defined]
+    if len(items) != n:
+        many = len(items) > n
+        raise cap.raise_(
+            ValueError,
+            f"too many values to unpack (expected {n})"
+            if many
+            else f"not enough values to unpack (expected {n}, got {len(items)})",
+        )
+    frame.stack.extend(reversed(items))
+
+
+@op("UNPACK_EX")
+def _unpack_ex(cap: Capture, frame: Frame, arg: tuple[int, int]) -> None:
+    before, after = arg
+    items = iterate(cap, frame.stack.pop())
+    if len(items) < before + after:
+        raise cap.raise_(
+            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
+    middle = items[before : len(items) - after]
+    frame.stack.extend(reversed([*items[:before], ListVar(middle), *items[len(items) - after :]]))
+
+
+@op("FORMAT_VALUE")
+def _format_value(cap: Capture, frame: Frame, arg: tuple[int, bool]) -> None:
+    conversion, has_spec = arg
+    spec = frame.stack.pop() if has_spec else ConstVar("")
+    value = cap.realize(frame.stack.pop())
+    if conversion:
+        value = call(cap, ConstVar(CONVERSIONS[conversion]), [value], {})
+    frame.stack.append(call(cap, ConstVar(format), [value, spec], {}))
+
+
+#: What the conversions of an f-string call: ``!s``, ``!r``, ``!a``.
+CONVERSIONS: dict[int, Callable[[Any], str]] = {1: str, 2: repr, 3: ascii}
+
+
+@op("MAKE_FUNCTION")
+def _make_function(cap: Capture, frame: Frame, flags: int) -> None:
+    code = frame.stack.pop().value  # type: ignore[attr-defined]
+    closure = frame.stack.pop().items if flags & 8 else ()  # type: ignore[attr-defined]
+    function = FunctionVar(code, frame.globals_var.real or {}, tuple(closure))
+    if flags & 4:
+        function.annotations = _annotations(cap, frame.stack.pop())
+    if flags & 2:
+        kwdefaults = frame.stack.pop()
+        function.kwdefaults = {str(k): v for k, v in kwdefaults.known.items()}  # type: ignore[attr-defined]
+    if flags & 1:
+        function.defaults = list(iterate(cap, frame.stack.pop()))
+    frame.stack.append(function)
+
+
+def _annotations(cap: Capture, packed: Tracker) -> DictVar:
+    """Names and annotations in turn, as MAKE_FUNCTION takes them, as a dict."""
+    flat = iterate(cap, packed)
+    return DictVar({cap.value_of(name): value for name, value in zip(flat[::2], flat[1::2])})
+
+
+@op("SET_FUNCTION_ATTRIBUTE")
+def _set_function_attribute(cap: Capture, frame: Frame, flag: int) -> None:
+    value, function = frame.popn(2)
+    assert type(function) is FunctionVar
+    if flag & 8:
+        function.closure = tuple(value.items)  # type: ignore[attr-defined]
+    elif flag & 4:
+        function.annotations = _annotations(cap, value)
+    elif flag & 2:
+        function.kwdefaults = {str(k): v for k, v in value.known.items()}  # type: ignore[attr-defined]
+    else:
+        function.defaults = list(iterate(cap, value))
+    frame.stack.append(function)

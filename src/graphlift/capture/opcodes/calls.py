@@ -1,0 +1,115 @@
+"""Instructions that call, return, yield and delegate.
+
+In: the capture, the frame, the instruction's resolved argument. Out: None (go on), a jump target, RETURN or YIELD.
+Always: a handler leaves exactly the stack that the interpreter would leave.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..attributes import (
+    get_attr,
+)
+from ..breaks import Break, Exhausted, Raised
+from ..calls import call
+from ..capture import Capture
+from ..frame import RETURN, YIELD, Frame, GeneratorVar, finish_send
+from ..protocol import (
+    get_iter,
+    is_same,
+    iterate,
+    mapping_items,
+    next_item,
+)
+from ..trackers import (
+    NONE,
+    NULL,
+    Tracker,
+    TupleVar,
+)
+from .table import op
+
+# --- calls --------------------------------------------------------------------------------------------------------------------
+
+
+@op("CALL")
+def _call(cap: Capture, frame: Frame, arg: tuple[int, tuple[str, ...]]) -> None:
+    argc, names = arg
+    args = frame.popn(argc)
+    first, second = frame.popn(2)
+    if first is NULL:
+        fn = second
+    elif second is NULL:
+        fn = first
+    else:
+        fn, args = first, [second, *args]
+    kwargs: dict[str, Tracker] = {}
+    if names:
+        kwargs = dict(zip(names, args[-len(names) :]))
+        args = args[: -len(names)]
+    frame.stack.append(call(cap, fn, args, kwargs))
+
+
+@op("CALL_FUNCTION_EX")
+def _call_function_ex(cap: Capture, frame: Frame, has_kwargs: bool) -> None:
+    kwargs: dict[str, Tracker] = {}
+    if has_kwargs:
+        for key, value in mapping_items(cap, frame.stack.pop()):
+            if type(key) is not str:
+                raise cap.raise_(TypeError, "keywords must be strings")
+            kwargs[key] = value
+    packed = cap.realize(frame.stack.pop())
+    args = list(packed.items) if type(packed) is TupleVar else iterate(cap, packed)
+    first, second = frame.popn(2)
+    fn = second if first is NULL else first
+    frame.stack.append(call(cap, fn, args, kwargs))
+
+
+@op("RETURN_VALUE")
+def _return_value(cap: Capture, frame: Frame, arg: Any) -> str:
+    return RETURN
+
+
+@op("RETURN_GENERATOR")
+def _return_generator(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack.append(NONE)  # the value "sent" by the first next(), popped by the following POP_TOP
+
+
+@op("YIELD_VALUE")
+def _yield_value(cap: Capture, frame: Frame, arg: Any) -> str:
+    if frame.is_root:
+        raise Break("generator", "yield in the frame being captured")
+    return YIELD
+
+
+@op("GET_YIELD_FROM_ITER")
+def _get_yield_from_iter(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack[-1] = get_iter(cap, frame.stack[-1])
+
+
+@op("SEND")
+def _send(cap: Capture, frame: Frame, target: int) -> int | None:
+    """Stack [iterator, sent] becomes [iterator, yielded], or [iterator-or-nothing, result] at ``target``."""
+    sent, receiver = frame.stack[-1], frame.stack[-2]
+    frame.delegate = receiver, frame.pc
+    try:
+        if type(receiver) is GeneratorVar:
+            item = receiver.resume(cap, sent)
+        elif is_same(cap, sent, NONE):
+            item = next_item(cap, receiver)
+        else:
+            item = call(cap, get_attr(cap, receiver, "send"), [sent], {})
+    except Exhausted as end:
+        return finish_send(frame, frame.pc, end)
+    except Raised:
+        frame.delegate = None
+        raise
+    frame.stack[-1] = item
+    return None
+
+
+@op("END_SEND")
+def _end_send(cap: Capture, frame: Frame, arg: Any) -> None:
+    value = frame.stack.pop()
+    frame.stack[-1] = value

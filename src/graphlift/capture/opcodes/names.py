@@ -1,0 +1,266 @@
+"""Instructions that move values: names, the stack, attributes and items.
+
+In: the capture, the frame, the instruction's resolved argument. Out: None (go on), a jump target, RETURN or YIELD.
+Always: a handler leaves exactly the stack that the interpreter would leave.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ...bytecode import NULL_FIRST
+from ...guards import Const
+from ..attributes import (
+    del_attr,
+    find_attr,
+    get_attr,
+    set_attr,
+    write_cell,
+)
+from ..breaks import Break
+from ..capture import Capture, describe
+from ..frame import Frame
+from ..protocol import (
+    del_item,
+    get_item,
+    make_slice,
+    set_item,
+)
+from ..trackers import (
+    NULL,
+    CellVar,
+    ConstVar,
+    LazyVar,
+    SuperVar,
+)
+from .table import op
+
+# --- names --------------------------------------------------------------------------------------------------------------
+
+
+@op("NOP", "COPY_FREE_VARS", "RESUME")
+def _nop(cap: Capture, frame: Frame, arg: Any) -> None:
+    return None
+
+
+@op("LOAD_CONST")
+def _load_const(cap: Capture, frame: Frame, arg: Any) -> None:
+    if type(arg) is tuple or type(arg) is frozenset:
+        frame.stack.append(cap.from_python(arg))
+    else:
+        frame.stack.append(ConstVar(arg))
+
+
+@op("LOAD_FAST")
+def _load_fast(cap: Capture, frame: Frame, name: str) -> None:
+    value = frame.locals.get(name)
+    if value is None:
+        if name in frame.cells:
+            frame.stack.append(frame.cells[name])
+            return
+        raise cap.raise_(
+            UnboundLocalError,
+            f"cannot access local variable '{name}' where it is not associated with a value",
+        )
+    if type(value) is LazyVar:
+        value = frame.locals[name] = cap.realize(value)
+    frame.stack.append(value)
+
+
+@op("STORE_FAST")
+def _store_fast(cap: Capture, frame: Frame, name: str) -> None:
+    frame.locals[name] = frame.stack.pop()
+
+
+@op("DELETE_FAST")
+def _delete_fast(cap: Capture, frame: Frame, name: str) -> None:
+    if frame.locals.pop(name, None) is None:
+        raise cap.raise_(
+            UnboundLocalError,
+            f"cannot access local variable '{name}' where it is not associated with a value",
+        )
+
+
+@op("LOAD_FAST_AND_CLEAR")
+def _load_fast_and_clear(cap: Capture, frame: Frame, name: str) -> None:
+    frame.stack.append(frame.locals.pop(name, NULL))
+
+
+@op("MAKE_CELL")
+def _make_cell(cap: Capture, frame: Frame, name: str) -> None:
+    if name not in frame.cells:
+        frame.cells[name] = CellVar(frame.locals.pop(name, None))
+
+
+@op("LOAD_CLOSURE")
+def _load_closure(cap: Capture, frame: Frame, name: str) -> None:
+    frame.stack.append(frame.cells[name])
+
+
+@op("LOAD_DEREF")
+def _load_deref(cap: Capture, frame: Frame, name: str) -> None:
+    value = cap.read_cell(frame.cells[name])
+    if value is None:
+        if name in frame.code.co_cellvars:
+            raise cap.raise_(
+                UnboundLocalError,
+                f"cannot access local variable '{name}' where it is not associated with a value",
+            )
+        raise cap.raise_(
+            NameError,
+            f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
+        )
+    frame.stack.append(value)
+
+
+@op("STORE_DEREF")
+def _store_deref(cap: Capture, frame: Frame, name: str) -> None:
+    write_cell(cap, frame.cells[name], frame.stack.pop())
+
+
+@op("DELETE_DEREF")
+def _delete_deref(cap: Capture, frame: Frame, name: str) -> None:
+    if frame.cells[name].real is not None:
+        raise Break("unsupported-mutation", f"del of the closure variable {name}")
+    write_cell(cap, frame.cells[name], None)
+
+
+@op("LOAD_GLOBAL")
+def _load_global(cap: Capture, frame: Frame, name: str) -> None:
+    value = cap.dict_get(frame.globals_var, name)
+    if value is None:
+        value = cap.dict_get(cap.builtins_var, name)
+        if value is None:
+            raise cap.raise_(NameError, f"name '{name}' is not defined")
+    frame.stack.append(value)
+
+
+@op("STORE_GLOBAL")
+def _store_global(cap: Capture, frame: Frame, name: str) -> None:
+    cap.dict_set(frame.globals_var, name, frame.stack.pop())
+
+
+@op("DELETE_GLOBAL")
+def _delete_global(cap: Capture, frame: Frame, name: str) -> None:
+    if not cap.dict_del(frame.globals_var, name):
+        raise cap.raise_(NameError, f"name '{name}' is not defined")
+
+
+@op("IMPORT_NAME")
+def _import_name(cap: Capture, frame: Frame, name: str) -> None:
+    fromlist, level = frame.popn(2)[::-1]
+    package = frame.globals_var.real.get("__package__") if frame.globals_var.real else None
+    level_value, from_value = cap.value_of(level), cap.value_of(fromlist)
+    full = name
+    if level_value:
+        if not package:
+            raise Break("dynamic-import", name)
+        base = package.rsplit(".", level_value - 1)[0]
+        full = f"{base}.{name}" if name else base
+    if full not in sys.modules:
+        raise Break("dynamic-import", full)
+    module = sys.modules[full if from_value else full.split(".")[0]]
+    frame.stack.append(cap.wrap(module, Const(module, module.__name__.replace(".", "_"))))
+
+
+@op("IMPORT_FROM")
+def _import_from(cap: Capture, frame: Frame, name: str) -> None:
+    module = frame.stack[-1]
+    found = find_attr(cap, module, name)
+    if found is None:
+        raise Break("dynamic-import", f"{name} of {describe(module)}")
+    frame.stack.append(found)
+
+
+# --- stack ----------------------------------------------------------------------------------------------------------------
+
+
+@op("POP_TOP")
+def _pop_top(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack.pop()
+
+
+@op("PUSH_NULL")
+def _push_null(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack.append(NULL)
+
+
+@op("COPY")
+def _copy(cap: Capture, frame: Frame, n: int) -> None:
+    frame.stack.append(frame.stack[-n])
+
+
+@op("SWAP")
+def _swap(cap: Capture, frame: Frame, n: int) -> None:
+    stack = frame.stack
+    stack[-1], stack[-n] = stack[-n], stack[-1]
+
+
+# --- attributes and items ---------------------------------------------------------------------------------------------------
+
+
+@op("LOAD_ATTR")
+def _load_attr(cap: Capture, frame: Frame, name: str) -> None:
+    stack = frame.stack
+    stack[-1] = get_attr(cap, stack[-1], name)
+
+
+@op("LOAD_METHOD")
+def _load_method(cap: Capture, frame: Frame, name: str) -> None:
+    # The attribute is bound already, so the second slot stays NULL; a stub restores the same two slots.
+    bound = get_attr(cap, frame.stack[-1], name)
+    frame.stack.pop()
+    frame.stack += [NULL, bound] if NULL_FIRST else [bound, NULL]
+
+
+@op("LOAD_SUPER_ATTR")
+def _load_super_attr(cap: Capture, frame: Frame, arg: tuple[str, bool, bool]) -> None:
+    name, is_method, _two = arg
+    _super, cls, obj = frame.popn(3)
+    bound = get_attr(cap, SuperVar(cap.value_of(cls), cap.realize(obj)), name)
+    if is_method:
+        frame.stack += [NULL, bound] if NULL_FIRST else [bound, NULL]
+    else:
+        frame.stack.append(bound)
+
+
+@op("STORE_ATTR")
+def _store_attr(cap: Capture, frame: Frame, name: str) -> None:
+    value, obj = frame.popn(2)
+    set_attr(cap, obj, name, value)
+
+
+@op("DELETE_ATTR")
+def _delete_attr(cap: Capture, frame: Frame, name: str) -> None:
+    del_attr(cap, frame.stack.pop(), name)
+
+
+@op("BINARY_SUBSCR")
+def _binary_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
+    container, index = frame.popn(2)
+    frame.stack.append(get_item(cap, container, index))
+
+
+@op("STORE_SUBSCR")
+def _store_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
+    value, container, index = frame.popn(3)
+    set_item(cap, container, index, value)
+
+
+@op("DELETE_SUBSCR")
+def _delete_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
+    container, index = frame.popn(2)
+    del_item(cap, container, index)
+
+
+@op("BINARY_SLICE")
+def _binary_slice(cap: Capture, frame: Frame, arg: Any) -> None:
+    container, start, stop = frame.popn(3)
+    frame.stack.append(get_item(cap, container, make_slice(cap, [start, stop])))
+
+
+@op("STORE_SLICE")
+def _store_slice(cap: Capture, frame: Frame, arg: Any) -> None:
+    value, container, start, stop = frame.popn(4)
+    set_item(cap, container, make_slice(cap, [start, stop]), value)

@@ -1,0 +1,145 @@
+"""Instructions that compute and decide: operators, jumps, loops.
+
+In: the capture, the frame, the instruction's resolved argument. Out: None (go on), a jump target, RETURN or YIELD.
+Always: a handler leaves exactly the stack that the interpreter would leave.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..breaks import Exhausted
+from ..capture import Capture
+from ..frame import Frame
+from ..protocol import (
+    binary,
+    compare,
+    contains,
+    get_iter,
+    inplace,
+    is_same,
+    next_item,
+    truth,
+    unary,
+)
+from ..trackers import (
+    NONE,
+    ConstVar,
+    Tracker,
+)
+from .table import Handler, op
+
+# --- operators --------------------------------------------------------------------------------------------------------------
+
+
+@op("BINARY_OP")
+def _binary_op(cap: Capture, frame: Frame, symbol: str) -> None:
+    left, right = frame.popn(2)
+    if symbol.endswith("=") and symbol not in ("==", "<=", ">=", "!="):
+        frame.stack.append(inplace(cap, symbol[:-1], left, right))
+    else:
+        frame.stack.append(binary(cap, symbol, left, right))
+
+
+def _unary_handler(symbol: str) -> Handler:
+    def handler(cap: Capture, frame: Frame, arg: Any) -> None:
+        frame.stack[-1] = unary(cap, symbol, frame.stack[-1])
+
+    return handler
+
+
+op("UNARY_NEGATIVE")(_unary_handler("-"))
+op("UNARY_POSITIVE")(_unary_handler("+"))
+op("UNARY_INVERT")(_unary_handler("~"))
+
+
+@op("UNARY_NOT")
+def _unary_not(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack[-1] = ConstVar(not truth(cap, frame.stack[-1]))
+
+
+@op("TO_BOOL")
+def _to_bool(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack[-1] = ConstVar(truth(cap, frame.stack[-1]))
+
+
+@op("COMPARE_OP")
+def _compare_op(cap: Capture, frame: Frame, symbol: str) -> None:
+    left, right = frame.popn(2)
+    frame.stack.append(compare(cap, symbol, left, right))
+
+
+@op("IS_OP")
+def _is_op(cap: Capture, frame: Frame, invert: bool) -> None:
+    left, right = frame.popn(2)
+    frame.stack.append(ConstVar(is_same(cap, left, right) != bool(invert)))
+
+
+@op("CONTAINS_OP")
+def _contains_op(cap: Capture, frame: Frame, invert: bool) -> None:
+    item, container = frame.popn(2)
+    frame.stack.append(ConstVar(contains(cap, container, item) != bool(invert)))
+
+
+# --- jumps ------------------------------------------------------------------------------------------------------------------
+
+
+@op("JUMP")
+def _jump(cap: Capture, frame: Frame, target: int) -> int:
+    return target
+
+
+@op("POP_JUMP_IF_TRUE")
+def _pop_jump_if_true(cap: Capture, frame: Frame, target: int) -> int | None:
+    return target if truth(cap, frame.stack.pop()) else None
+
+
+@op("POP_JUMP_IF_FALSE")
+def _pop_jump_if_false(cap: Capture, frame: Frame, target: int) -> int | None:
+    return None if truth(cap, frame.stack.pop()) else target
+
+
+def _is_none(cap: Capture, value: Tracker) -> bool:
+    return is_same(cap, value, NONE)
+
+
+@op("POP_JUMP_IF_NONE")
+def _pop_jump_if_none(cap: Capture, frame: Frame, target: int) -> int | None:
+    return target if _is_none(cap, frame.stack.pop()) else None
+
+
+@op("POP_JUMP_IF_NOT_NONE")
+def _pop_jump_if_not_none(cap: Capture, frame: Frame, target: int) -> int | None:
+    return None if _is_none(cap, frame.stack.pop()) else target
+
+
+@op("JUMP_IF_TRUE_OR_POP")
+def _jump_if_true_or_pop(cap: Capture, frame: Frame, target: int) -> int | None:
+    if truth(cap, frame.stack[-1]):
+        return target
+    frame.stack.pop()
+    return None
+
+
+@op("JUMP_IF_FALSE_OR_POP")
+def _jump_if_false_or_pop(cap: Capture, frame: Frame, target: int) -> int | None:
+    if not truth(cap, frame.stack[-1]):
+        return target
+    frame.stack.pop()
+    return None
+
+
+@op("GET_ITER")
+def _get_iter(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack[-1] = get_iter(cap, frame.stack[-1])
+
+
+@op("FOR_ITER")
+def _for_iter(cap: Capture, frame: Frame, target: int) -> int | None:
+    try:
+        item = next_item(cap, frame.stack[-1])
+    except Exhausted:
+        frame.stack.pop()
+        return target
+    frame.stack.append(item)
+    return None

@@ -1,0 +1,52 @@
+"""The table of opcode handlers: what each canonical instruction does to a symbolic frame.
+
+In: handlers, registered by the modules beside this one. Out: `HANDLERS` by instruction, `UNSUPPORTED` with reasons.
+Always: one handler per instruction; what runs natively breaks with a registered reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..capture import Capture
+from ..frame import Frame
+
+Handler = Callable[[Capture, Frame, Any], Any]
+HANDLERS: dict[str, Handler] = {}
+#: Canonical instructions that always run natively, and why.
+UNSUPPORTED: dict[str, str] = {
+    "IMPORT_STAR": "imports every name of a module",
+    "LOAD_BUILD_CLASS": "defines a class inside the captured function",
+    "SETUP_ANNOTATIONS": "only in module and class bodies",
+    "LOAD_CLASSDEREF": "only in class bodies",
+    "LOAD_LOCALS": "only in class bodies",
+    "LOAD_FROM_DICT_OR_DEREF": "only in class bodies",
+    "LOAD_FROM_DICT_OR_GLOBALS": "only in class bodies",
+    "LOAD_NAME": "only in module and class bodies",
+    "STORE_NAME": "only in module and class bodies",
+    "DELETE_NAME": "only in module and class bodies",
+    "GET_AWAITABLE": "coroutines run natively",
+    "GET_AITER": "coroutines run natively",
+    "GET_ANEXT": "coroutines run natively",
+    "BEFORE_ASYNC_WITH": "coroutines run natively",
+    "END_ASYNC_FOR": "coroutines run natively",
+    "ASYNC_GEN_WRAP": "coroutines run natively",
+    "CLEANUP_THROW": "generators with throw() in a delegated generator run natively",
+    "CHECK_EG_MATCH": "except* runs natively",
+    "PREP_RERAISE_STAR": "except* runs natively",
+    "PRINT_EXPR": "only in interactive code",
+    "INTERPRETER_EXIT": "internal to the interpreter",
+    "EXIT_INIT_CHECK": "internal to the interpreter",
+}
+
+
+def op(*names: str) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            if name in HANDLERS:
+                raise ValueError(f"two handlers for {name}")
+            HANDLERS[name] = handler
+        return handler
+
+    return register

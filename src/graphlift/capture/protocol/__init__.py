@@ -1,0 +1,53 @@
+"""The object protocol of Python on trackers: operators, truth, iteration, containment, items, comparison.
+
+In: trackers. Out: trackers (or the program's own exception as `Raised`).
+Always: constants are evaluated for real, tensors become graph nodes, everything else follows the special methods.
+"""
+
+from .arithmetic import BINARY, INPLACE, UNARY, binary, inplace, unary
+from .comparison import COMPARE, compare, is_same, items_equal, truth
+from .items import contains, del_item, get_item, make_slice, mapping_items, set_item
+from .iteration import (
+    change_list,
+    change_set,
+    evaluate,
+    extend_list,
+    get_iter,
+    iterate,
+    length,
+    next_item,
+    payload_of,
+    sequence_items,
+    set_keys,
+)
+
+__all__ = [
+    "BINARY",
+    "COMPARE",
+    "INPLACE",
+    "UNARY",
+    "binary",
+    "change_list",
+    "change_set",
+    "compare",
+    "contains",
+    "del_item",
+    "evaluate",
+    "extend_list",
+    "get_item",
+    "get_iter",
+    "inplace",
+    "is_same",
+    "items_equal",
+    "iterate",
+    "length",
+    "make_slice",
+    "mapping_items",
+    "next_item",
+    "payload_of",
+    "sequence_items",
+    "set_item",
+    "set_keys",
+    "truth",
+    "unary",
+]

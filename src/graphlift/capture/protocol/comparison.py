@@ -1,0 +1,195 @@
+"""Truth, identity and the six comparisons.
+
+In: trackers. Out: trackers (or the program's own exception as `Raised`).
+Always: constants are evaluated for real, tensors become graph nodes, everything else follows the special methods.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...guards import ABSENT, DistinctTensors, IdIs
+from ..attributes import python_type
+from ..breaks import Break
+from ..calls import call_special
+from ..capture import Capture
+from ..trackers import (
+    ConstVar,
+    DictVar,
+    DictViewVar,
+    IdVar,
+    ListVar,
+    MethodVar,
+    ObjectVar,
+    OpaqueVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
+from .iteration import evaluate, length, payload_of, sequence_items, set_keys
+
+COMPARE: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+}
+
+
+def truth(cap: Capture, value: Tracker) -> bool:
+    """``bool(value)``."""
+    value = cap.realize(value)
+    kind = type(value)
+    if kind is ConstVar:
+        return bool(value.value)  # type: ignore[attr-defined]
+    if kind is TensorVar:
+        if value.fake.numel() != 1:  # type: ignore[attr-defined]
+            raise Break("data-dependent-branch", f"truth of a tensor of shape {tuple(value.fake.shape)}")  # type: ignore
+        raise Break("data-dependent-branch", "truth of a tensor")
+    if kind in (TupleVar, ListVar):
+        return bool(value.items)  # type: ignore[attr-defined]
+    if kind in (DictVar, SetVar, DictViewVar):
+        return length(cap, value) > 0
+    if kind is OpaqueVar:
+        raise Break(value.code, value.detail)  # type: ignore[attr-defined]
+    if kind is ObjectVar:
+        cls = value.cls  # type: ignore[attr-defined]
+        if cap.type_attr(cls, "__bool__") is not ABSENT:
+            return truth(cap, call_special(cap, value, "__bool__", []))
+        if cap.type_attr(cls, "__len__") is not ABSENT:
+            return length(cap, value) > 0
+    return True
+
+
+def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
+    """``left is right``."""
+    left, right = cap.realize(left), cap.realize(right)
+    if left is right:
+        return True
+    if type(left) is ConstVar and type(right) is ConstVar:
+        if left.value is right.value or type(left.value) is type(right.value):
+            for side in (left, right):
+                if side.source is not None and type(side.value) in _EQUAL_NOT_SAME:
+                    cap.guard(IdIs(side.source, side.value))
+        return left.value is right.value
+    if type(left) is TensorVar and type(right) is TensorVar:
+        return left.fake is right.fake
+    for one, other in ((left, right), (right, left)):
+        if type(one) is OpaqueVar and not (type(other) is ConstVar and other.value is None):
+            raise Break(one.code, one.detail)
+    if left.source is not None and right.source is not None and python_type(left) is python_type(right):
+        cap.guard(DistinctTensors((left.source, right.source)))
+    return False
+
+
+def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
+    """``left <symbol> right`` for the six rich comparisons."""
+    left, right = cap.realize(left), cap.realize(right)
+    fn, name, reflected = COMPARE[symbol]
+    if type(left) is ConstVar and type(right) is ConstVar:
+        return evaluate(cap, fn, left.value, right.value)
+    if TensorVar in (type(left), type(right)) and ObjectVar not in (type(left), type(right)):
+        for one in (left, right):
+            if type(one) is ConstVar and not isinstance(one.value, (int, float, complex, bool)):
+                if symbol in ("==", "!="):
+                    return ConstVar(symbol == "!=")
+        return cap.emit("call_function", fn, [left, right], {}, fn)
+    structural = _compare_containers(cap, symbol, left, right)
+    if structural is not None:
+        return ConstVar(structural)
+    order = [(left, name, right), (right, reflected, left)]
+    left_type, right_type = python_type(left), python_type(right)
+    if left_type is not right_type and issubclass(right_type, left_type):
+        order.reverse()
+    negated = False
+    for obj, method, other in order:
+        if type(obj) is not ObjectVar:
+            continue
+        raw = cap.type_attr(obj.cls, method)
+        if isinstance(raw, types.FunctionType):
+            result = call_special(cap, obj, method, [other])
+            if not (type(result) is ConstVar and result.value is NotImplemented):
+                return result
+        elif method == "__ne__" and isinstance(cap.type_attr(obj.cls, "__eq__"), types.FunctionType):
+            negated = True  # object.__ne__ asks __eq__
+        elif (
+            obj.payload is None
+            and raw is not ABSENT
+            and raw is not None
+            and raw is not getattr(object, method)
+        ):
+            raise Break("c-function", f"{method} of a {obj.cls.__name__}")
+    if negated:
+        return ConstVar(not truth(cap, compare(cap, "==", left, right)))
+    left_payload, right_payload = payload_of(left), payload_of(right)
+    if left_payload is not left or right_payload is not right:
+        return compare(cap, symbol, left_payload, right_payload)
+    if symbol in ("==", "!="):
+        return ConstVar(_identity_equal(cap, left, right) == (symbol == "=="))
+    raise cap.raise_(
+        TypeError,
+        f"'{symbol}' not supported between instances of '{python_type(left).__name__}' and '{python_type(right).__name__}'",
+    )
+
+
+def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
+    if type(left) is IdVar and type(right) is IdVar:
+        return is_same(cap, left.target, right.target)
+    if type(left) is MethodVar and type(right) is MethodVar:
+        return is_same(cap, left.self_var, right.self_var) and _identity_equal(cap, left.func, right.func)
+    return is_same(cap, left, right)
+
+
+#: Types whose values may be equal without being the same object, so that `is` needs the very object.
+_EQUAL_NOT_SAME = frozenset(
+    {int, float, str, bytes, complex, range, slice, torch.Size, torch.device, types.FunctionType}
+)
+
+
+def is_tuple(tracker: Tracker) -> bool:
+    return type(tracker) is TupleVar or (
+        type(tracker) is ConstVar and type(tracker.value) in (tuple, torch.Size)
+    )
+
+
+def is_set(tracker: Tracker) -> bool:
+    return type(tracker) is SetVar or (type(tracker) is DictViewVar and tracker.kind == "keys")
+
+
+def _compare_containers(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> bool | None:
+    sequences = (is_tuple(left) and is_tuple(right)) or (type(left) is ListVar and type(right) is ListVar)
+    if sequences:
+        first, second = sequence_items(cap, left), sequence_items(cap, right)
+        for a, b in zip(first, second):
+            if not items_equal(cap, a, b):
+                if symbol in ("==", "!="):
+                    return symbol == "!="
+                return truth(cap, compare(cap, symbol, a, b))
+        return COMPARE[symbol][0](len(first), len(second))
+    if symbol not in ("==", "!="):
+        if is_set(left) and is_set(right):
+            return COMPARE[symbol][0](set_keys(cap, left).keys(), set_keys(cap, right).keys())
+        return None
+    if type(left) is DictVar and type(right) is DictVar:
+        cap.complete(left)
+        cap.complete(right)
+        equal = left.known.keys() == right.known.keys() and all(
+            items_equal(cap, left.known[key], right.known[key]) for key in left.known
+        )
+        return equal == (symbol == "==")
+    if is_set(left) and is_set(right):
+        return (set_keys(cap, left).keys() == set_keys(cap, right).keys()) == (symbol == "==")
+    return None
+
+
+def items_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
+    """``left is right or left == right``, as containers compare their items."""
+    return is_same(cap, left, right) or truth(cap, compare(cap, "==", left, right))

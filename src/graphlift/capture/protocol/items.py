@@ -1,0 +1,232 @@
+"""Subscripts and containment: `in`, `[]`, assignment and deletion of items, slices, mappings.
+
+In: trackers. Out: trackers (or the program's own exception as `Raised`).
+Always: constants are evaluated for real, tensors become graph nodes, everything else follows the special methods.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import Any
+
+from ...guards import ABSENT
+from ..attributes import find_attr, get_attr, python_type
+from ..breaks import Break, Raised
+from ..calls import call, call_special
+from ..capture import Capture, NotConst, describe
+from ..trackers import (
+    ConstVar,
+    DictVar,
+    DictViewVar,
+    LazyVar,
+    ListVar,
+    ObjectVar,
+    OpaqueVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
+from .comparison import items_equal, truth
+from .iteration import change_list, evaluate, iterate
+
+
+def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
+    """``item in container``."""
+    container, item = cap.realize(container), cap.realize(item)
+    kind = type(container)
+    if kind is ConstVar and type(item) is ConstVar:
+        result = evaluate(cap, operator.contains, container.value, item.value)  # type: ignore[attr-defined]
+        return result.value  # type: ignore[attr-defined, no-any-return]
+    if kind is DictVar:
+        return cap.dict_has(container, cap.key_of(item))  # type: ignore[arg-type]
+    if kind is SetVar:
+        return cap.key_of(item) in container.known  # type: ignore[attr-defined]
+    if kind is DictViewVar and container.kind == "keys":  # type: ignore[attr-defined]
+        return cap.dict_has(container.owner, cap.key_of(item))  # type: ignore[attr-defined]
+    if kind is TensorVar:
+        raise Break("data-dependent-branch", "`in` on a tensor")
+    if kind is ObjectVar:
+        raw = cap.type_attr(container.cls, "__contains__")  # type: ignore[attr-defined]
+        if isinstance(raw, types.FunctionType):
+            return truth(cap, call_special(cap, container, "__contains__", [item]))
+        if container.payload is not None:  # type: ignore[attr-defined]
+            return contains(cap, container.payload, item)  # type: ignore[attr-defined]
+    return any(items_equal(cap, item, found) for found in iterate(cap, container))
+
+
+def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
+    """``container[index]``."""
+    container, index = cap.realize(container), cap.realize(index)
+    kind = type(container)
+    if kind is TensorVar or (type(index) is TensorVar and kind in (ListVar, TupleVar)):
+        return cap.emit("call_function", operator.getitem, [container, index], {}, operator.getitem)
+    if kind in (ListVar, TupleVar):
+        return _sequence_item(cap, container, index)
+    if kind is DictVar:
+        found = cap.dict_get(container, cap.key_of(index))  # type: ignore[arg-type]
+        if found is None:
+            raise cap.raise_(KeyError, _plain(cap, index))
+        return found
+    if kind is ConstVar:
+        if isinstance(container.value, type) or not hasattr(type(container.value), "__getitem__"):  # type: ignore
+            return _subscript_class(cap, container, index)  # type: ignore[arg-type]
+        try:
+            return evaluate(cap, operator.getitem, container.value, cap.value_of(index))  # type: ignore[attr-defined]
+        except NotConst:
+            raise Break("unsupported-object", f"index {describe(index)}") from None
+    if kind is ObjectVar:
+        raw = cap.type_attr(container.cls, "__getitem__")  # type: ignore[attr-defined]
+        if isinstance(raw, types.FunctionType):
+            return call_special(cap, container, "__getitem__", [index])
+        if container.payload is not None:  # type: ignore[attr-defined]
+            return _payload_item(cap, container, index)  # type: ignore[arg-type]
+    if kind is OpaqueVar:
+        raise Break(container.code, container.detail)  # type: ignore[attr-defined]
+    raise Break("unsupported-object", f"indexing a {describe(container)}")
+
+
+def _payload_item(cap: Capture, container: ObjectVar, index: Tracker) -> Tracker:
+    missing = cap.type_attr(container.cls, "__missing__")
+    payload = container.payload
+    if type(payload) is DictVar and missing is not ABSENT:
+        found = cap.dict_get(payload, cap.key_of(index))
+        if found is not None:
+            return found
+        if isinstance(missing, types.FunctionType):
+            return call_special(cap, container, "__missing__", [index])
+        factory = container.slots.get("default_factory")
+        if factory is None and container.obj is not None:
+            raise Break("unsupported-object", f"a missing key of a {container.cls.__name__}")
+        if factory is None or (type(factory) is ConstVar and factory.value is None):
+            raise cap.raise_(KeyError, _plain(cap, index))
+        value = call(cap, factory, [], {})
+        cap.dict_set(payload, cap.key_of(index), value)
+        return value
+    assert payload is not None
+    return get_item(cap, payload, index)
+
+
+def _subscript_class(cap: Capture, container: ConstVar, index: Tracker) -> Tracker:
+    try:
+        return evaluate(cap, operator.getitem, container.value, cap.value_of(index))
+    except NotConst:
+        raise Break("unsupported-object", f"indexing {describe(container)}") from None
+
+
+def _plain(cap: Capture, tracker: Tracker) -> Any:
+    try:
+        return cap.value_of(tracker)
+    except NotConst:
+        return describe(tracker)
+
+
+def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
+    items: list[Tracker] = container.items  # type: ignore[attr-defined]
+    if type(index) is not ConstVar:
+        raise Break("unsupported-object", f"index {describe(index)}")
+    if isinstance(index.value, slice):
+        try:
+            picked = items[index.value]
+        except (TypeError, ValueError) as error:
+            raise Raised(cap.exception_var(error)) from None
+        return ListVar(picked) if type(container) is ListVar else TupleVar(picked)
+    try:
+        position = operator.index(index.value)
+        found = items[position]
+    except (IndexError, TypeError) as error:
+        name = "list" if type(container) is ListVar else "tuple"
+        text = (
+            f"{name} index out of range"
+            if isinstance(error, IndexError)
+            else (f"{name} indices must be integers or slices, not {type(index.value).__name__}")
+        )
+        raise cap.raise_(type(error), text) from None
+    if type(found) is LazyVar:
+        found = items[position] = cap.realize(found)
+    return found
+
+
+def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -> None:
+    """``container[index] = value``."""
+    container, index = cap.realize(container), cap.realize(index)
+    kind = type(container)
+    if kind is TensorVar:
+        cap.emit("call_function", operator.setitem, [container, index, value], {}, operator.setitem)
+    elif kind is DictVar:
+        cap.dict_set(container, cap.key_of(index), value)  # type: ignore[arg-type]
+    elif kind is ListVar and type(index) is ConstVar:
+        items = change_list(cap, container)  # type: ignore[arg-type]
+        try:
+            if isinstance(index.value, slice):
+                items[index.value] = iterate(cap, value)
+            else:
+                items[index.value] = value
+        except (IndexError, TypeError, ValueError) as error:
+            raise Raised(cap.exception_var(error)) from None
+    elif kind is ObjectVar:
+        raw = cap.type_attr(container.cls, "__setitem__")  # type: ignore[attr-defined]
+        if isinstance(raw, types.FunctionType):
+            call_special(cap, container, "__setitem__", [index, value])
+        elif container.payload is not None and raw is not ABSENT:  # type: ignore[attr-defined]
+            set_item(cap, container.payload, index, value)  # type: ignore[attr-defined]
+        else:
+            raise cap.raise_(TypeError, f"'{container.cls.__name__}' object does not support item assignment")  # type: ignore
+    elif kind is OpaqueVar:
+        raise Break(container.code, container.detail)  # type: ignore[attr-defined]
+    elif kind in (TupleVar, ConstVar):
+        raise cap.raise_(
+            TypeError, f"'{python_type(container).__name__}' object does not support item assignment"
+        )
+    else:
+        raise Break("unsupported-mutation", f"item assignment to {describe(container)}")
+
+
+def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
+    """``del container[index]``."""
+    container, index = cap.realize(container), cap.realize(index)
+    kind = type(container)
+    if kind is DictVar:
+        if not cap.dict_del(container, cap.key_of(index)):  # type: ignore[arg-type]
+            raise cap.raise_(KeyError, _plain(cap, index))
+    elif kind is ListVar and type(index) is ConstVar:
+        try:
+            del change_list(cap, container)[index.value]  # type: ignore[arg-type]
+        except (IndexError, TypeError) as error:
+            raise Raised(cap.exception_var(error)) from None
+    elif kind is ObjectVar:
+        raw = cap.type_attr(container.cls, "__delitem__")  # type: ignore[attr-defined]
+        if isinstance(raw, types.FunctionType):
+            call_special(cap, container, "__delitem__", [index])
+        elif container.payload is not None:  # type: ignore[attr-defined]
+            del_item(cap, container.payload, index)  # type: ignore[attr-defined]
+        else:
+            raise cap.raise_(TypeError, f"'{container.cls.__name__}' object doesn't support item deletion")  # type: ignore
+    else:
+        raise Break("unsupported-mutation", f"item deletion from {describe(container)}")
+
+
+def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
+    try:
+        return ConstVar(slice(*[cap.value_of(part) for part in parts]))
+    except NotConst:
+        raise Break("tensor-item", "a slice with a bound that is not a constant") from None
+
+
+def mapping_items(cap: Capture, mapping: Tracker) -> list[tuple[Any, Tracker]]:
+    """(key, value) pairs of any mapping, as ``**mapping`` and ``dict(mapping)`` see them."""
+    mapping = cap.realize(mapping)
+    if type(mapping) is DictVar:
+        cap.complete(mapping)
+        return list(mapping.known.items())
+    if (
+        type(mapping) is ObjectVar
+        and type(mapping.payload) is DictVar
+        and not isinstance(cap.type_attr(mapping.cls, "keys"), types.FunctionType)
+    ):
+        return mapping_items(cap, mapping.payload)
+    if type(mapping) in (ConstVar, TensorVar, ListVar, TupleVar) or find_attr(cap, mapping, "keys") is None:
+        raise cap.raise_(TypeError, f"'{python_type(mapping).__name__}' object is not a mapping")
+    keys = iterate(cap, call(cap, get_attr(cap, mapping, "keys"), [], {}))
+    return [(cap.key_of(key), get_item(cap, mapping, key)) for key in keys]

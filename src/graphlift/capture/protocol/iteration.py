@@ -1,0 +1,211 @@
+"""The iterator protocol and the insides of containers: length, items in order, and how they are changed.
+
+In: trackers. Out: trackers (or the program's own exception as `Raised`).
+Always: constants are evaluated for real, tensors become graph nodes, everything else follows the special methods.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...guards import ABSENT, Const, Predicate
+from ..attributes import python_type
+from ..breaks import Break, Exhausted, Raised
+from ..calls import call, call_special
+from ..capture import Capture, describe
+from ..frame import DictIter, IteratorVar, RangeIter, SeqIter, SetIter
+from ..trackers import (
+    ConstVar,
+    DictVar,
+    DictViewVar,
+    ListVar,
+    ObjectVar,
+    OpaqueVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TrackerKey,
+    TupleVar,
+)
+
+
+def evaluate(cap: Capture, fn: Callable[..., Any], *values: Any, **kwargs: Any) -> Tracker:
+    """Call ``fn`` for real on constants; what it raises, the program raises."""
+    try:
+        result = fn(*values, **kwargs)
+    except Exception as error:
+        raise Raised(cap.exception_var(error)) from error
+    return cap.from_python(result)
+
+
+def payload_of(tracker: Tracker) -> Tracker:
+    """The builtin container inside an instance of a subclass of one, or the tracker itself."""
+    if type(tracker) is ObjectVar and tracker.payload is not None:
+        return tracker.payload
+    return tracker
+
+
+def sequence_items(cap: Capture, tracker: Tracker) -> list[Tracker]:
+    """The items of a tuple or list (not of other iterables)."""
+    tracker = payload_of(cap.realize(tracker))
+    if type(tracker) in (TupleVar, ListVar):
+        return tracker.items  # type: ignore[attr-defined]
+    if type(tracker) is ConstVar and isinstance(tracker.value, (tuple, torch.Size, range)):
+        return [cap.from_python(item) for item in tracker.value]
+    raise Break("unsupported-object", f"{describe(tracker)} as a sequence")
+
+
+def extend_list(cap: Capture, target: ListVar, items: list[Tracker]) -> None:
+    """Append to a list without looking at what it holds."""
+    if target.untouched:
+        cap.mark_changed(target)
+        target.tail.extend(items)
+    else:
+        change_list(cap, target).extend(items)
+
+
+def change_list(cap: Capture, target: ListVar) -> list[Tracker]:
+    """The items, to be changed in place."""
+    if target.real is not None:
+        target.mutated = True
+        cap.mark_changed(target)
+    return target.items
+
+
+def change_set(cap: Capture, target: SetVar) -> dict[Any, Tracker]:
+    if target.real is not None:
+        target.mutated = True
+        cap.mark_changed(target)
+    return target.known
+
+
+def set_keys(cap: Capture, tracker: Tracker) -> dict[Any, Tracker]:
+    if type(tracker) is SetVar:
+        return tracker.known
+    return {cap.key_of(item): item for item in iterate(cap, tracker)}
+
+
+def length(cap: Capture, value: Tracker) -> int:
+    """``len(value)``."""
+    value = cap.realize(value)
+    kind = type(value)
+    if kind in (TupleVar, ListVar):
+        return len(value.items)  # type: ignore[attr-defined]
+    if kind is DictVar:
+        cap.complete(value)  # type: ignore[arg-type]
+        return len(value.known)  # type: ignore[attr-defined]
+    if kind is SetVar:
+        return len(value.known)  # type: ignore[attr-defined]
+    if kind is DictViewVar:
+        return length(cap, value.owner)  # type: ignore[attr-defined]
+    if kind is ConstVar:
+        result = evaluate(cap, len, value.value)  # type: ignore[attr-defined]
+        return result.value  # type: ignore[attr-defined, no-any-return]
+    if kind is TensorVar:
+        if value.fake.dim() == 0:  # type: ignore[attr-defined]
+            raise cap.raise_(TypeError, "len() of a 0-d tensor")
+        return value.fake.shape[0]  # type: ignore[attr-defined, no-any-return]
+    if kind is OpaqueVar:
+        raise Break(value.code, value.detail)  # type: ignore[attr-defined]
+    if cap.type_attr(python_type(value), "__len__") is ABSENT:
+        raise cap.raise_(TypeError, f"object of type '{python_type(value).__name__}' has no len()")
+    result = call_special(cap, value, "__len__", [])
+    return cap.value_of(result)  # type: ignore[no-any-return]
+
+
+def get_iter(cap: Capture, value: Tracker) -> Tracker:
+    """``iter(value)``."""
+    value = cap.realize(value)
+    kind = type(value)
+    if isinstance(value, IteratorVar):
+        return value
+    if kind in (TupleVar, ListVar):
+        return SeqIter(value.items, value)  # type: ignore[attr-defined]
+    if kind is ConstVar:
+        if isinstance(value.value, range):  # type: ignore[attr-defined]
+            return RangeIter(value.value)  # type: ignore[attr-defined]
+        try:
+            items = [cap.from_python(item) for item in value.value]  # type: ignore[attr-defined]
+        except TypeError as error:
+            raise Raised(cap.exception_var(error)) from None
+        return SeqIter(items, TupleVar(items))
+    if kind is TensorVar:
+        from ..torch_rules import unbind
+
+        return get_iter(cap, unbind(cap, value))  # type: ignore[arg-type]
+    if kind is SetVar:
+        return SetIter(_set_items(cap, value), value)  # type: ignore[arg-type]
+    if kind in (DictVar, DictViewVar):
+        owner, view = (value.owner, value.kind) if kind is DictViewVar else (value, "keys")  # type: ignore[attr-defined]
+        return DictIter(cap.complete(owner), view)
+    if kind is ObjectVar:
+        raw = cap.type_attr(value.cls, "__iter__")  # type: ignore[attr-defined]
+        if isinstance(raw, types.FunctionType):
+            return call_special(cap, value, "__iter__", [])
+        if value.payload is not None:  # type: ignore[attr-defined]
+            return get_iter(cap, value.payload)  # type: ignore[attr-defined]
+        if raw is ABSENT and cap.type_attr(value.cls, "__getitem__") is not ABSENT:  # type: ignore[attr-defined]
+            from .. import polyfills
+
+            return call(cap, ConstVar(polyfills.iterate_by_index), [value], {})
+        if raw is not ABSENT and raw is not None:
+            raise Break("unsupported-object", f"iteration over a {value.cls.__name__}")  # type: ignore[attr-defined]
+    if kind is OpaqueVar:
+        raise Break(value.code, value.detail)  # type: ignore[attr-defined]
+    if kind is ConstVar or cap.type_attr(python_type(value), "__iter__") is ABSENT:
+        raise cap.raise_(TypeError, f"'{python_type(value).__name__}' object is not iterable")
+    raise Break("unsupported-object", f"iteration over {describe(value)}")
+
+
+def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
+    """The items of a set in the order of its iteration."""
+    if any(isinstance(key, TrackerKey) for key in value.known):
+        return list(value.known.values())
+    if value.real is None or value.mutated:
+        return [value.known[key] for key in value.cls(value.known)]
+    ordered = list(value.real)
+    if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
+        cap.guard(
+            Predicate(
+                lambda found: list(found) == ordered,
+                (value.source,),
+                f"list({value.source.name()}) == {ordered!r}",
+            )
+        )
+    return [value.known[key] for key in ordered]
+
+
+def next_item(cap: Capture, iterator: Tracker) -> Tracker:
+    """``next(iterator)``; raises Exhausted at the end."""
+    iterator = cap.realize(iterator)
+    if isinstance(iterator, IteratorVar):
+        return iterator.next(cap)
+    if type(iterator) is ObjectVar and isinstance(
+        cap.type_attr(iterator.cls, "__next__"), types.FunctionType
+    ):
+        try:
+            return call_special(cap, iterator, "__next__", [])
+        except Raised as raised:
+            if issubclass(python_type(raised.value), StopIteration):
+                args = raised.value.slots.get("args")  # type: ignore[attr-defined]
+                raise Exhausted(args.items[0] if type(args) is TupleVar and args.items else None) from None
+            raise
+    raise Break("unsupported-object", f"an iterator made outside ({describe(iterator)})")
+
+
+def iterate(cap: Capture, value: Tracker) -> list[Tracker]:
+    """All items of an iterable."""
+    value = cap.realize(value)
+    if type(value) in (TupleVar, ListVar):
+        return [cap.realize(item) for item in value.items]  # type: ignore[attr-defined]
+    iterator = get_iter(cap, value)
+    items = []
+    while True:
+        try:
+            items.append(next_item(cap, iterator))
+        except Exhausted:
+            return items
