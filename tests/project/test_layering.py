@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "src" / "graphlift"
 
 # In the order data flows; a stage may import those before it. pipeline.py, api.py and the like wire them.
-STAGES = ("frame", "bytecode", "guards", "fake", "capture", "aot", "lower", "codegen", "runtime")
+STAGES = ("shapes", "frame", "bytecode", "guards", "fake", "capture", "aot", "lower", "codegen", "runtime")
 TORCH_FREE = ("bytecode", "frame")
 # Foundations that any stage may import, and that import no stage themselves (but for type checking).
 FOUNDATIONS = ("collector", "config", "errors", "logs", "marks", "options", "record", "timing")
