@@ -37,6 +37,10 @@ class Flag:
     check: Callable[[Any], str | None] = _no_check
 
 
+def _fraction(value: Any) -> str | None:
+    return None if 0.0 <= value <= 1.0 else "a number from 0.0 to 1.0"
+
+
 _ROWS = (
     Flag(
         "cache_size_limit",
@@ -62,6 +66,15 @@ _ROWS = (
         "GRAPHLIFT_DISABLE",
     ),
     Flag(
+        "activation_memory_budget",
+        float,
+        1.0,
+        "How much of the memory that the forward would keep for the backward it may keep: 1.0 keeps what is fastest, "
+        "0.0 computes again in the backward all that may be computed again (never random numbers).",
+        "GRAPHLIFT_ACTIVATION_MEMORY_BUDGET",
+        _fraction,
+    ),
+    Flag(
         "logs",
         str,
         "",
@@ -77,6 +90,7 @@ FLAGS: Mapping[str, Flag] = types.MappingProxyType({row.name: row for row in _RO
 cache_size_limit: int
 strict: bool
 disable: bool
+activation_memory_budget: float
 logs: str
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -89,9 +103,9 @@ def _parse(flag: Flag, text: str) -> Any:
         word = text.strip().lower()
         if word in _TRUE or word in _FALSE:
             return word in _TRUE
-    elif flag.type is int:
+    elif flag.type is not str:
         with contextlib.suppress(ValueError):
-            return int(text)
+            return flag.type(text)
     else:
         return text
     raise InvalidOption(
@@ -102,7 +116,7 @@ def _parse(flag: Flag, text: str) -> Any:
     )
 
 
-_EXPECTED = {bool: "1 or 0", int: "an integer", str: "a string"}
+_EXPECTED = {bool: "1 or 0", int: "an integer", float: "a number", str: "a string"}
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -114,6 +128,8 @@ def _checked(name: str, value: Any) -> Any:
             expected="one of " + ", ".join(FLAGS),
             hint="check the spelling",
         )
+    if flag.type is float and type(value) is int:
+        value = float(value)
     expected = f"a value of type {flag.type.__name__}" if type(value) is not flag.type else flag.check(value)
     if expected is not None:
         raise InvalidOption(

@@ -6,12 +6,14 @@ Always: exactly eager's effects, or eager itself with `fallback_reason` saying w
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, fx
 
+from .. import config
 from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
@@ -64,6 +66,7 @@ class Compiled:
         self.fallback_reason: str | None = None
         self.timings: dict[str, float] = {}
         self.saved_bytes = 0
+        self.eager_saved_bytes = 0  # what eager would keep for the same backward
         self.recomputed = 0
         self.mutated_inputs: tuple[int, ...] = ()
         self.alias_groups: tuple[tuple[int, ...], ...] = ()
@@ -83,9 +86,14 @@ def compile_graph(
     fw_compiler: Compiler,
     bw_compiler: Compiler | None = None,
     decompositions: Decompositions | None = None,
-    partitioner: Partitioner = partition,
+    partitioner: Partitioner | None = None,
 ) -> Compiled:
-    """Compile a torch-level graph for inputs like these (metadata, aliasing and modes as now)."""
+    """Compile a torch-level graph for inputs like these (metadata, aliasing and modes as now).
+
+    Without a `partitioner` it is the minimum cut within `config.activation_memory_budget`.
+    """
+    if partitioner is None:
+        partitioner = functools.partial(partition, budget=config.activation_memory_budget)
     forms = Forms()
     forms.put("captured", gm)
     with collector_paused():
@@ -241,6 +249,7 @@ def _build_training(
     result = _assemble(src, forms, gm, joint, compiled, partitioned)
     result.source = text + "\n" + result.source
     result.saved_bytes, result.recomputed = split.saved_bytes, split.recomputed
+    result.eager_saved_bytes = joint.eager_saved_bytes
     result.timings["partition"] = partitioned - start
     return result
 

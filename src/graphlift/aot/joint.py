@@ -34,6 +34,7 @@ from .plan import (
     SyntheticBase,
 )
 from .record import Decompositions, Recorder
+from .saved import eager_saved_bytes
 from .views import ViewStep, replay
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -52,6 +53,7 @@ class Joint:
     has_backward: bool
     uses_random: bool
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
+    eager_saved_bytes: int = 0  # what eager's own backward would keep
 
     def changed_inputs(self) -> set[int]:
         """Inputs that are not, after the region ran, what they were before (values, metadata or version)."""
@@ -110,6 +112,7 @@ def _trace(
         except RuntimeError as e:  # a view whose history autograd refuses to give
             raise FallBack(str(e)) from None
         has_backward = any(around.differentiable)
+        saved_bytes = eager_saved_bytes(traced.slots, given.leaves) if has_backward else 0
         if has_backward:
             _differentiate(rec, given, traced, sources)
     except FakeLimit as e:
@@ -120,6 +123,7 @@ def _trace(
             torch.clear_autocast_cache()
         _restore_autocast(autocast)
     joint = _finish(rec, given, around, has_backward)
+    joint.eager_saved_bytes = saved_bytes
     rec.release()
     return joint
 

@@ -1,7 +1,8 @@
 """Which values the forward keeps for the backward: a minimum cut over the joint trace.
 
 In: a Trace with gradients. Out: a `Split`: forward operators, backward operators and the values saved between them.
-Always: random and costly operators run once; views are never saved, only the memory they view.
+Always: random operators run once; costly ones too unless a memory budget asks for less; views are never saved, only
+the memory they view.
 """
 
 from __future__ import annotations
@@ -9,49 +10,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-import torch
-
-from ..fake.ops import Kind, aten, op_info
+from ..fake.ops import aten
+from .costs import cost_ns, recomputable, repeatable
+from .cut import INFINITE, Network, min_cut
 from .ir import BACKWARD, Op, Trace, Value, inputs_of, memory_root
 from .passes import drop_dead
-
-_INFINITE = 2**30
-_LIMIT = 2**28  # capacities are scaled so that their sum stays within 32-bit integers
-
-# Cheap to do again besides pointwise operators: memory is written, hardly anything is computed.
-_CHEAP = frozenset(
-    (
-        aten.clone.default,
-        aten._to_copy.default,
-        aten.full.default,
-        aten.full_like.default,
-        aten.zeros.default,
-        aten.zeros_like.default,
-        aten.ones.default,
-        aten.ones_like.default,
-        aten.arange.default,
-        aten.arange.start,
-        aten.arange.start_step,
-        aten.scalar_tensor.default,
-        aten.new_zeros.default,
-        aten.new_ones.default,
-        aten.new_full.default,
-        aten.where.self,
-        aten.masked_fill.Scalar,
-        aten.masked_fill.Tensor,
-        aten.fill.Scalar,
-        aten.zero.default,
-        aten.copy.default,
-        aten.empty_strided.default,
-        aten.empty.memory_format,
-        aten.constant_pad_nd.default,
-        aten.slice_scatter.default,
-        aten.select_scatter.default,
-        aten.tril.default,
-        aten.triu.default,
-    )
-)
-
 
 # Products of matrices and their like: their arguments are tensors in memory whatever is fused around them.
 _READS_MEMORY = frozenset(
@@ -68,6 +31,9 @@ _READS_MEMORY = frozenset(
 _EXTRA_WRITE = 2  # keeping what would only pass through registers costs the forward a write as well
 
 
+_BISECTIONS = 12  # of the price of time, over the range in which it decides anything
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     forward: list[Op]
@@ -77,42 +43,126 @@ class Split:
     recomputed: int  # operators run again in the backward
 
 
-def recomputable(op: Op) -> bool:
-    if op.random:
-        return False
-    if op.view or op.func in _CHEAP:
-        return True
-    info = op_info(op.func)
-    return info.kind is Kind.PURE and torch.Tag.pointwise in op.func.tags
+def partition(trace: Trace, free: set[Value] = frozenset(), *, budget: float = 1.0) -> Split:
+    """Split at the minimum cut. `free`: inputs that outlive the step (parameters), which cost nothing to keep.
+
+    `budget` moves the bytes saved from all that is fastest (1) to the least that repeating operators allows (0). Each
+    operator that may run again has a price, its time; the price of a nanosecond in bytes is lowered until the cut of
+    least bytes and time keeps within the budget (the Lagrangian of the problem with a bound on the bytes).
+    """
+    problem = _Problem(trace, free)
+    most = problem.cut(INFINITE)
+    if budget >= 1.0:
+        return problem.split(most)
+    least = problem.cut(0.0)
+    limit = _bytes(least) + budget * (_bytes(most) - _bytes(least))
+    low, high, best = -20.0, 20.0, least  # as powers of two
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        found = problem.cut(2.0**middle)
+        if _bytes(found) > limit:
+            high = middle
+        else:
+            low, best = middle, found
+    return problem.split(most if _bytes(most) <= limit else best)
 
 
-def partition(trace: Trace, free: set[Value] = frozenset()) -> Split:
-    """Split at the minimum cut. `free`: inputs that outlive the step (parameters), which cost nothing to keep."""
-    after = _after_tangents(trace)
-    needed: dict[Value, None] = {}
-    for op in trace.ops:
-        if op in after:
-            for v in inputs_of(op):
-                if not _depends(v, after, trace):
-                    needed[memory_root(v)] = None
-    for g in trace.grads:
-        if g is not None and not _depends(g, after, trace):
-            needed[memory_root(g)] = None
-    written = {memory_root(v) for op in trace.ops if op.func in _READS_MEMORY for v in inputs_of(op)}
-    written.update(memory_root(v) for v in trace.outputs)
-    saved = _cut(list(needed), free, written)
-    saved_set = set(saved)
-    backward = _backward_ops(trace, after, saved_set)
-    forward = drop_dead([op for op in trace.ops if op not in after], [*trace.outputs, *saved])
-    used = {v for op in backward for v in inputs_of(op)} | {g for g in trace.grads if g is not None}
-    kept = [v for v in saved if v in used]
-    return Split(
-        forward=forward,
-        backward=backward,
-        saved=kept,
-        saved_bytes=sum(v.spec.nbytes for v in kept if v.op is not None),
-        recomputed=sum(1 for op in backward if op not in after and not op.view),
-    )
+def _bytes(saved: list[Value]) -> int:
+    return sum(v.spec.nbytes for v in saved if v.op is not None)
+
+
+def save_all(trace: Trace, free: set[Value] = frozenset()) -> Split:
+    """Split so that the backward repeats nothing but views: what it reads of the forward is saved."""
+    problem = _Problem(trace, free)
+    return problem.split(problem.needed)
+
+
+class _Problem:
+    """The trace as a cut problem; solved for several prices of time."""
+
+    def __init__(self, trace: Trace, free: set[Value]) -> None:
+        self.trace = trace
+        self.free = free
+        self.after = _after_tangents(trace)
+        self.position = {op: k for k, op in enumerate(trace.ops)}
+        self.costs: dict[Op, float] = {}
+        needed: dict[Value, None] = {}
+        for op in trace.ops:
+            if op in self.after:
+                for v in inputs_of(op):
+                    if not self._depends(v):
+                        needed[memory_root(v)] = None
+        for g in trace.grads:
+            if g is not None and not self._depends(g):
+                needed[memory_root(g)] = None
+        self.needed = list(needed)
+        written = {memory_root(v) for op in trace.ops if op.func in _READS_MEMORY for v in inputs_of(op)}
+        written.update(memory_root(v) for v in trace.outputs)
+        self.written = written  # values that are in memory whether they are kept or not
+
+    def _depends(self, v: Value) -> bool:
+        return v.op in self.after if v.op is not None else v in self.trace.tangents
+
+    def cut(self, bytes_per_ns: float) -> list[Value]:
+        """What to save for the fewest bytes, where running an operator again costs its time at this price."""
+        return min_cut(self._network(bytes_per_ns))
+
+    def _network(self, bytes_per_ns: float) -> Network:
+        net = Network()
+        pending = deque(self.needed)
+        seen = set(self.needed)
+        for v in self.needed:
+            net.edge(net.vertex(v) + 1, 1, INFINITE)
+        while pending:
+            v = pending.popleft()
+            enter = net.vertex(v)
+            net.edge(enter, enter + 1, self._cost_to_keep(v, bytes_per_ns))
+            again = self._cost_to_repeat(v, bytes_per_ns)
+            if again:
+                net.edge(0, enter, again)
+            if v.op is None or again == INFINITE:
+                continue
+            for d in {memory_root(d): None for d in inputs_of(v.op)}:
+                net.edge(net.vertex(d) + 1, enter, INFINITE)
+                if d not in seen:
+                    seen.add(d)
+                    pending.append(d)
+        return net
+
+    def _cost_to_keep(self, v: Value, bytes_per_ns: float) -> float:
+        if v in self.free:
+            return 0.0
+        extra = v.op is not None and v not in self.written and recomputable(v.op) and bytes_per_ns == INFINITE
+        return max(v.spec.nbytes, 1) * (_EXTRA_WRITE if extra else 1)
+
+    def _cost_to_repeat(self, v: Value, bytes_per_ns: float) -> float:
+        op = v.op
+        if op is None:
+            return INFINITE
+        if recomputable(op) or bytes_per_ns == INFINITE:
+            return 0.0 if recomputable(op) else INFINITE
+        if not repeatable(op):
+            return INFINITE
+        # Early operators are the better ones to repeat: the backward is about to end, little else is in memory then.
+        # It also tells the equal layers of a model apart, so that the price decides between them one by one.
+        cost = self.costs.get(op)
+        if cost is None:
+            cost = self.costs[op] = cost_ns(op) * (1.0 + self.position[op] / len(self.trace.ops))
+        return cost * bytes_per_ns
+
+    def split(self, saved: list[Value]) -> Split:
+        trace, saved_set = self.trace, set(saved)
+        backward = _backward_ops(trace, self.after, saved_set)
+        forward = drop_dead([op for op in trace.ops if op not in self.after], [*trace.outputs, *saved])
+        used = {v for op in backward for v in inputs_of(op)} | {g for g in trace.grads if g is not None}
+        kept = [v for v in saved if v in used]
+        return Split(
+            forward=forward,
+            backward=backward,
+            saved=kept,
+            saved_bytes=_bytes(kept),
+            recomputed=sum(1 for op in backward if op not in self.after and not op.view),
+        )
 
 
 def _after_tangents(trace: Trace) -> set[Op]:
@@ -125,103 +175,42 @@ def _after_tangents(trace: Trace) -> set[Op]:
     return after
 
 
-def _depends(v: Value, after: set[Op], trace: Trace) -> bool:
-    return v.op in after if v.op is not None else v in trace.tangents
-
-
 def _backward_ops(trace: Trace, after: set[Op], saved: set[Value]) -> list[Op]:
-    live: set[Op] = {g.op for g in trace.grads if g is not None and g.op is not None and g not in saved}
+    """What the gradients need, in order; what is run again comes right before its first use."""
     kept: list[Op] = []
-    for op in reversed(trace.ops):
-        if op in live:
-            kept.append(op)
-            live.update(v.op for v in inputs_of(op) if v.op is not None and v not in saved)
-    kept.reverse()
+    placed: set[Op] = set()
+
+    def place(op: Op) -> None:
+        """The operators that `op` needs, then `op`."""
+        stack = [(op, False)]
+        while stack:
+            current, ready = stack.pop()
+            if current in placed:
+                continue
+            if ready:
+                placed.add(current)
+                kept.append(current)
+                continue
+            stack.append((current, True))
+            stack.extend(
+                (v.op, False)
+                for v in reversed(inputs_of(current))
+                if v.op is not None and v not in saved and v.op not in placed
+            )
+
+    live = _live(trace, saved)
+    for op in trace.ops:
+        if op in live and op in after:
+            place(op)
+    for g in trace.grads:
+        if g is not None and g.op is not None and g not in saved:
+            place(g.op)
     return kept
 
 
-class _Network:
-    """Vertices in pairs: 2k enters value k, 2k+1 leaves it; 0 is the source and 1 the sink."""
-
-    def __init__(self) -> None:
-        self.index: dict[Value, int] = {}
-        self.values: list[Value] = []
-        self.edges: list[tuple[int, int, float]] = []
-
-    def vertex(self, v: Value) -> int:
-        k = self.index.get(v)
-        if k is None:
-            k = self.index[v] = len(self.values) + 1
-            self.values.append(v)
-        return 2 * k
-
-
-def _cut(needed: list[Value], free: set[Value], written: set[Value]) -> list[Value]:
-    """The cheapest set of values from which everything in `needed` follows without costly operators.
-
-    `written`: values that are in memory whether they are kept or not.
-    """
-    net = _Network()
-    pending = deque(needed)
-    seen = set(needed)
-    for v in needed:
-        net.edges.append((net.vertex(v) + 1, 1, _INFINITE))
-    while pending:
-        v = pending.popleft()
-        enter = net.vertex(v)
-        cost = 0 if v in free else max(v.spec.nbytes, 1)
-        if v.op is not None and v not in written and recomputable(v.op):
-            cost *= _EXTRA_WRITE
-        net.edges.append((enter, enter + 1, cost))
-        if v.op is None or not recomputable(v.op):
-            net.edges.append((0, enter, _INFINITE))
-            continue
-        for d in {memory_root(d): None for d in inputs_of(v.op)}:
-            net.edges.append((net.vertex(d) + 1, enter, _INFINITE))
-            if d not in seen:
-                seen.add(d)
-                pending.append(d)
-    return _min_cut(net)
-
-
-def _min_cut(net: _Network) -> list[Value]:
-    if not net.values:
-        return []
-    total = sum(c for _, _, c in net.edges if c < _INFINITE)
-    scale = max(1.0, total / _LIMIT)
-    edges = [
-        (a, b, _INFINITE if c >= _INFINITE else (max(1, int(c / scale)) if c else 0)) for a, b, c in net.edges
-    ]
-    below = _reaches_sink(edges, 2 * len(net.values) + 2)
-    saved = []
-    for k, v in enumerate(net.values, start=1):
-        if 2 * k + 1 in below and 2 * k not in below:
-            saved.append(v)
-    return saved
-
-
-def _reaches_sink(edges: list[tuple[int, int, int]], n: int) -> set[int]:
-    """Vertices that still reach the sink once the flow is maximal: the cut nearest the sink recomputes least."""
-    import numpy as np
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import maximum_flow
-
-    capacity: dict[tuple[int, int], int] = {}
-    for a, b, c in edges:
-        capacity[a, b] = min(_INFINITE, capacity.get((a, b), 0) + c)
-    rows, cols = np.array(list(capacity), dtype=np.int32).T
-    values = np.array(list(capacity.values()), dtype=np.int32)
-    graph = csr_matrix((values, (rows, cols)), shape=(n, n))
-    flow = maximum_flow(graph, 0, 1).flow
-    residual = (graph - flow).tocsc()
-    residual.eliminate_zeros()
-    indptr, indices, data = residual.indptr, residual.indices, residual.data
-    reached, stack = {1}, [1]
-    while stack:
-        b = stack.pop()
-        for j in range(indptr[b], indptr[b + 1]):
-            a = int(indices[j])
-            if data[j] > 0 and a not in reached:
-                reached.add(a)
-                stack.append(a)
-    return reached
+def _live(trace: Trace, saved: set[Value]) -> set[Op]:
+    live: set[Op] = {g.op for g in trace.grads if g is not None and g.op is not None and g not in saved}
+    for op in reversed(trace.ops):
+        if op in live:
+            live.update(v.op for v in inputs_of(op) if v.op is not None and v not in saved)
+    return live

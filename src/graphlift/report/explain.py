@@ -217,6 +217,7 @@ def _kernels(records: list[GraphRecord]) -> dict[str, int]:
         saved = getattr(record.compiled, "saved_bytes", 0)
         if saved:
             counts["saved for backward, bytes"] += saved
+            counts["eager would save, bytes"] += record.compiled.eager_saved_bytes
             counts["recomputed in backward, ops"] += record.compiled.recomputed
         for name, plan in record.plans.items():
             for step in getattr(plan, "steps", ()):

@@ -1,0 +1,48 @@
+"""What eager would keep for its backward, read from autograd's own graph while tracing.
+
+In: the outputs of the traced forward. Out: the bytes of memory that the graph's nodes hold.
+Always: memory of the region's inputs is not counted, and shared memory counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..fake import FakeTensor
+from ..fake.mode import fakes_in
+
+_NAMES: dict[type, tuple[str, ...]] = {}  # per type of autograd node, the attributes that give what it saved
+
+
+def eager_saved_bytes(outputs: Iterable[FakeTensor], inputs: Iterable[FakeTensor]) -> int:
+    """Bytes of intermediate memory that eager's backward of `outputs` keeps alive."""
+    seen = {id(f.home) for f in inputs}
+    total = 0
+    nodes: set[Any] = set()
+    pending = [f.grad_fn for f in outputs]
+    while pending:
+        node = pending.pop()
+        if node is None or node in nodes:
+            continue
+        nodes.add(node)
+        pending.extend(following for following, _ in node.next_functions)
+        for fake in _saved_by(node):
+            if id(fake.home) not in seen:
+                seen.add(id(fake.home))
+                total += fake.home.nbytes
+    return total
+
+
+def _saved_by(node: Any) -> list[FakeTensor]:
+    names = _NAMES.get(type(node))
+    if names is None:
+        names = tuple(n for n in dir(node) if n.startswith("_saved_")) or ("saved_tensors",)
+        _NAMES[type(node)] = names
+    found: list[Any] = []
+    for name in names:
+        try:
+            found.append(getattr(node, name, None))
+        except RuntimeError:  # changed in place since: eager's backward raises, and so does the trace
+            continue
+    return fakes_in(found, [])
