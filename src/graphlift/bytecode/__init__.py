@@ -7,9 +7,14 @@ from graphlift.bytecode.continuation import (
     FrameLayout,
     ResumePoint,
     break_stub,
+    call_stub,
+    can_continue,
     layout_after,
     origin,
+    placeholders,
+    rest_code,
     resume_code,
+    under_way,
 )
 from graphlift.bytecode.decode import DecodeError, decode
 from graphlift.bytecode.instr import CodeInfo, Handler, Instr
@@ -25,8 +30,13 @@ __all__ = [
     "Instr",
     "ResumePoint",
     "break_stub",
+    "call_stub",
+    "can_continue",
     "decode",
     "layout_after",
     "origin",
+    "placeholders",
+    "rest_code",
     "resume_code",
+    "under_way",
 ]

@@ -15,7 +15,7 @@ from types import CodeType
 
 from graphlift.bytecode.assemble import Cover, Item, Label, assemble
 from graphlift.bytecode.decode import decode
-from graphlift.bytecode.dialect import successors
+from graphlift.bytecode.dialect import JUMPS, NO_FALLTHROUGH, successors
 from graphlift.bytecode.flow import Stack, exception_depths, handler_region, reachable, stack_after
 from graphlift.bytecode.identity import WeakIdentityMap
 from graphlift.bytecode.instr import JUMP, LOCAL, SHADOW, CodeInfo, Instr, Phys
@@ -55,6 +55,8 @@ class ResumePoint:
 
 _Made = dict[tuple[str, int, FrameLayout], CodeType]
 _MADE: WeakIdentityMap[_Made] = WeakIdentityMap()
+#: Inner code -> what rest_code made for it, by (id of the outer code, index, layout).
+_RESTS: WeakIdentityMap[dict[tuple[int, int, FrameLayout], CodeType]] = WeakIdentityMap()
 _ORIGIN: WeakIdentityMap[tuple[object, int, FrameLayout]] = WeakIdentityMap()
 
 
@@ -81,6 +83,61 @@ def break_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     Raises: ContinuationUnsupported.
     """
     return _cached("stub", code, index, layout)
+
+
+def can_continue(code: CodeType, index: int) -> bool:
+    """Whether a frame of `code` can be left at `index` and entered again, for all that the code itself shows."""
+    try:
+        _check(code, index, FrameLayout((), ()))
+    except ContinuationUnsupported:
+        return False
+    return True
+
+
+def call_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    """A code object that goes on in the middle of the call at `index`, whose callee was left at a break.
+
+    `layout` is the frame's, without what the call takes; the call's operands are then those of `under_way`, the
+    callable being a Callee that returns its rest. When the call is over, the stub hands over at its successor; when
+    it broke again, at the call, to the code of `rest_code`.
+
+    Raises: ContinuationUnsupported.
+    """
+    return _cached("call", code, index, under_way(code, index, layout))
+
+
+def under_way(code: CodeType, index: int, layout: FrameLayout) -> FrameLayout:
+    """The layout of a frame whose call at `index` has begun: a Callee, and `placeholders` for the arguments."""
+    callee = (False, True) if TABLE.null_first else (True, False)
+    return FrameLayout((*layout.stack, *callee, *(True for _ in placeholders(code, index))), layout.locals)
+
+
+def placeholders(code: CodeType, index: int) -> tuple[object, ...]:
+    """What stands for the arguments of the call at `index`, which its Callee does not look at."""
+    at = decode(code).instrs[index]
+    if at.op == "CALL":
+        return (None,) * at.arg[0]
+    if at.op == "CALL_FUNCTION_EX":
+        return ((), {}) if at.arg else ((),)
+    raise ContinuationUnsupported(f"{at.op} is no plain call")
+
+
+def rest_code(code: CodeType, index: int, layout: FrameLayout, inner: CodeType) -> CodeType:
+    """The resume function at the call under way at `index`, one for each code `inner` that its Callee goes on with.
+
+    They differ in nothing but that each has compiled entries of its own.
+    """
+    found = _RESTS.get(inner)
+    if found is None:
+        found = {}
+        _RESTS.set(inner, found)
+    key = (id(code), index, layout)
+    made = found.get(key)
+    point = origin(made) if made is not None else None
+    if made is None or point is None or point.code is not code:
+        made = found[key] = resume_code(code, index, layout).replace()
+        _ORIGIN.set(made, (weakref.ref(code), index, layout))
+    return made
 
 
 def _cached(kind: str, code: CodeType, index: int, layout: FrameLayout) -> CodeType:
@@ -289,6 +346,32 @@ class _Writer:
         self.put("RETURN_VALUE", 0, at)
         self.stack_size = max(self.stack_size, count + 2)
 
+    def hand_over_call(self, way: _Exit, rest: CallRest, at: Instr) -> None:
+        """As hand_over, after a call that may have broken again: its value says so."""
+        slots = self.frame.plain
+        layout = way.layout
+        for slot in reversed(range(len(layout.stack))):
+            self.put("STORE_FAST", slots[f".stack{slot}"], at)
+        returned = _returned(self.info, rest.index)
+        follow = (returned or None) if returned is not None else way.resume
+        if TABLE.null_first:
+            self.put("PUSH_NULL", 0, at)
+        self.put_const(_frame.hand_over_call, at)
+        if not TABLE.null_first:
+            self.put("PUSH_NULL", 0, at)
+        self.put_const(follow, at)
+        self.put_const(rest, at)
+        for name in self.frame.cells:
+            self.put(TABLE.load_cell, self.frame.cell[name], at)
+        values = layout.locals + tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
+        for name in values:
+            self.put("LOAD_FAST", slots[name], at)
+        count = 2 + len(self.frame.cells) + len(values)
+        for op in TABLE.call:
+            self.put(op, count, at)
+        self.put("RETURN_VALUE", 0, at)
+        self.stack_size = max(self.stack_size, count + 2)
+
     def _hand_over_live(self, index: int, stack: Stack) -> None:
         """As hand_over, but which locals are bound is seen when control gets here."""
         at, frame = self.info.instrs[index], self.frame
@@ -349,8 +432,26 @@ class LiveHandOver:
         return resume_code(code, self.index, FrameLayout(self.stack, kept))
 
 
+@dataclass(frozen=True, slots=True)
+class CallRest:
+    """Finds, for a call that broke again, the code to go on with and what stands for the call's arguments."""
+
+    code: weakref.ref[CodeType]
+    index: int
+    layout: FrameLayout
+    extra: tuple[object, ...]
+
+    def __call__(self, inner: CodeType) -> tuple[CodeType, tuple[object, ...]]:
+        code = self.code()
+        if code is None:
+            raise RuntimeError("a function's code was freed while the function ran")
+        return rest_code(code, self.index, self.layout, inner), self.extra
+
+
 def _make(kind: str, code: CodeType, index: int, layout: FrameLayout) -> CodeType:
-    return _make_resume(code, index, layout) if kind == "resume" else _make_stub(code, index, layout)
+    if kind == "resume":
+        return _make_resume(code, index, layout)
+    return _make_stub(code, index, layout, in_call=kind == "call")
 
 
 def _make_resume(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
@@ -376,10 +477,10 @@ class _Exit:
     layout: FrameLayout
 
 
-def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+def _make_stub(code: CodeType, index: int, layout: FrameLayout, in_call: bool = False) -> CodeType:
     info = decode(code)
     at = info.instrs[index]
-    run = _native_run(info, index)
+    run = range(index, index + 1) if in_call else _native_run(info, index)
     exits = list(_exits(code, info, run, layout))
     inside, left = handler_region(code, at.handler, layout.stack) if at.handler else ([], {})
     shapes = [layout.stack, *(way.layout.stack for way in exits), *left.values()]
@@ -395,19 +496,49 @@ def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
             if at.op == "FOR_ITER":  # skipped by FOR_ITER, needed by its form for generators
                 for step in range(at.arg - TABLE.for_iter_skip, at.arg):
                     writer.stream.append(Item(info.units[step][0].opcode, info.units[step][0].arg))
-        writer.hand_over(way.resume, way.layout, at)
+        if in_call:
+            writer.hand_over_call(
+                way, CallRest(weakref.ref(code), index, layout, placeholders(code, index)), at
+            )
+        else:
+            writer.hand_over(way.resume, way.layout, at)
     writer.handlers(inside, left)
     made = writer.finish()
     _frame.set_skip(made)
     return made
 
 
+#: What may stand between the instruction at which a frame broke and its return, for the stub to run it all.
+_TRIVIAL = frozenset(("NOP", "POP_TOP", "LOAD_CONST", "LOAD_FAST", "STORE_FAST"))
+
+
 def _native_run(info: CodeInfo, index: int) -> range:
-    """The instructions run natively: one, and after it MAKE_CELL where a cell's slot was just emptied."""
+    """The instructions run natively: one, and after it MAKE_CELL where a cell's slot was just emptied.
+
+    A frame that has nothing more to do than to return does that too.
+    """
     at = info.instrs[index]
     if at.op == "SAVE_CELL":
         return range(index, index + 2)
+    if at.op not in JUMPS and at.op not in NO_FALLTHROUGH:
+        end = index + 1
+        while info.instrs[end].op in _TRIVIAL:
+            end += 1
+        tail = info.instrs[index + 1 : end + 1]
+        if tail[-1].op == "RETURN_VALUE" and all(step.handler in (None, at.handler) for step in tail):
+            return range(index, end + 1)
     return range(index, index + 1)
+
+
+def _returned(info: CodeInfo, index: int) -> tuple[object, ...] | None:
+    """For a frame that only returns after the call at `index`: (the constant,), or () for the call's value."""
+    ahead = [at for at in info.instrs[index + 1 : index + 4] if at.op != "NOP"]
+    ops = [at.op for at in ahead]
+    if ops[:1] == ["RETURN_VALUE"]:
+        return ()
+    if ops == ["POP_TOP", "LOAD_CONST", "RETURN_VALUE"]:
+        return (ahead[1].arg,)
+    return None
 
 
 def _exits(code: CodeType, info: CodeInfo, run: range, layout: FrameLayout) -> Iterator[_Exit]:

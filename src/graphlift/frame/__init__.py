@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphlift.frame._frame import (
     FROZEN,
     SKIP,
+    Callee,
     CompiledCallable,
     Disabled,
     Handover,
@@ -26,6 +27,7 @@ from graphlift.frame._frame import (
 __all__ = [
     "FROZEN",
     "SKIP",
+    "Callee",
     "CompiledCallable",
     "Disabled",
     "Handover",

@@ -84,6 +84,15 @@ typedef struct {
     PyObject *args;
 } Handover;
 
+/* A call under way; see _callee.h. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *handover;  /* NULL once it was run */
+    PyObject *made;      /* the object under construction, when what is left is of an __init__; or NULL */
+    vectorcallfunc vectorcall;
+    bool returns_rest;   /* the caller is a stub that can take a Callee for the call's value */
+} Callee;
+
 typedef struct {
     PyObject_HEAD
     const char *name;
@@ -106,7 +115,7 @@ static Py_ssize_t extra_index = -1;
 static Py_ssize_t installed_count;
 static _PyFrameEvalFunction previous_eval;
 static vectorcallfunc plain_vectorcall; /* of every function that nobody gave another one */
-static PyTypeObject Compiled_Type, Disabled_Type, Handover_Type, Entry_Type, Verdict_Type;
+static PyTypeObject Compiled_Type, Disabled_Type, Handover_Type, Callee_Type, Entry_Type, Verdict_Type;
 static PyObject *skip_verdict, *frozen_verdict;
 #if PY_VERSION_HEX >= 0x030C0000
 static PyCodeObject *exit_code;        /* returns None; see dispose */
@@ -114,3 +123,4 @@ static PyCodeObject *exit_code;        /* returns None; see dispose */
 
 static PyObject *hook(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag);
 static PyObject *run_handovers(PyObject *value);
+static PyObject *callee_vectorcall(Callee *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);

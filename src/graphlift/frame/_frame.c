@@ -142,6 +142,7 @@ hook(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
 
 #include "_callables.h"
 #include "_handover.h"
+#include "_callee.h"
 
 /* ---- verdicts --------------------------------------------------------------------------------------------- */
 
@@ -360,6 +361,8 @@ static PyMethodDef methods[] = {
      "hand_over(code, *cells, *values): a Handover with the globals of the calling frame."},
     {"hand_over_live", (PyCFunction)(void (*)(void))frame_hand_over_live, METH_FASTCALL,
      "hand_over_live(find, local_slots, value_slots, cell_slots): a Handover read from the calling frame."},
+    {"hand_over_call", (PyCFunction)(void (*)(void))frame_hand_over_call, METH_FASTCALL,
+     "hand_over_call(next, rest, *cells, *values): what a stub returns after a call."},
     {"trampoline", frame_trampoline, METH_O, "Run a Handover and those it returns until a value is returned."},
     {"hook_active", frame_hook_active, METH_NOARGS, "Whether frames of this thread are being handled."},
     {"current_owner", frame_current_owner, METH_NOARGS, "The CompiledCallable this thread is in, or None."},
@@ -398,7 +401,8 @@ learn_from_sample(void)
 PyMODINIT_FUNC
 PyInit__frame(void)
 {
-    PyTypeObject *types[] = {&Compiled_Type, &Disabled_Type, &Handover_Type, &Entry_Type, &Verdict_Type};
+    PyTypeObject *types[] = {&Compiled_Type, &Disabled_Type, &Handover_Type, &Callee_Type, &Entry_Type,
+                             &Verdict_Type};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (PyType_Ready(types[i]) < 0) {
             return NULL;
@@ -418,7 +422,8 @@ PyInit__frame(void)
     if (skip_verdict == NULL || frozen_verdict == NULL
         || PyModule_AddObjectRef(module, "CompiledCallable", (PyObject *)&Compiled_Type) < 0
         || PyModule_AddObjectRef(module, "Disabled", (PyObject *)&Disabled_Type) < 0
-        || PyModule_AddObjectRef(module, "Handover", (PyObject *)&Handover_Type) < 0) {
+        || PyModule_AddObjectRef(module, "Handover", (PyObject *)&Handover_Type) < 0
+        || PyModule_AddObjectRef(module, "Callee", (PyObject *)&Callee_Type) < 0) {
         Py_DECREF(module);
         return NULL;
     }
