@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendError",
+    "ConstraintError",
     "GraphBreakError",
     "GraphliftError",
     "InternalError",
@@ -115,6 +116,10 @@ class UnsupportedCPU(GraphliftError, RuntimeError):
 
 class NotBuilt(GraphliftError, NotImplementedError):
     """The name is part of graphlift's public surface, but this version does not have the feature yet."""
+
+
+class ConstraintError(GraphliftError, ValueError):
+    """A dimension marked dynamic that the program allows one size of, or a size outside of what was promised."""
 
 
 class InternalError(GraphliftError, RuntimeError):

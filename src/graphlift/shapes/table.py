@@ -1,0 +1,285 @@
+"""What one capture knows of its sizes: which are symbols, their ranges, and the facts that the program relied on.
+
+In: sizes that may vary, and the questions the program asks about them. Out: answers; the facts become guards.
+Always: an answer is proven, or a recorded fact; a fact that fixes a symbol starts the capture again with it known.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from graphlift.errors import ConstraintError
+
+from .expr import (
+    Expr,
+    Range,
+    Relation,
+    SizeLike,
+    Symbol,
+    evaluate,
+    free,
+    holds,
+    provable,
+    render,
+    substitute,
+)
+
+Env = dict[Symbol, int]
+_WITNESS_TRIES = 400
+VARIES = Range(2, None)  # what a symbol may be: 0 and 1 behave otherwise, and are compiled for themselves
+
+
+class Solved(BaseException):
+    """A symbol turned out to be fixed by others: capture starts again with that known. No fault of the program's."""
+
+
+class Undecided(Exception):
+    """A question about sizes that came after the guards were made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What a symbol is, and the user's line that made it so."""
+
+    value: SizeLike
+    where: str
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Known:
+    """What earlier attempts of one capture found out; kept while it starts again."""
+
+    symbols: dict[Hashable, Symbol] = field(default_factory=dict)
+    solutions: dict[Symbol, Solution] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a symbol comes from: the key of its source, its name for people, and whether the user insists on it."""
+
+    key: Hashable
+    name: str
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A relation that the captured program relies on, and the line that asked."""
+
+    relation: Relation
+    where: str
+
+
+class SymbolTable:
+    """The symbols of one capture; see the module's head."""
+
+    def __init__(self, known: Known | None = None) -> None:
+        self.known = known if known is not None else Known()
+        self.hints: Env = {}
+        self.ranges: dict[Symbol, Range] = {}
+        self.origins: dict[Symbol, Origin] = {}
+        self.facts_by_relation: dict[Relation, Fact] = {}
+        self.frozen = False
+        self.where: Callable[[], str] = lambda: ""
+        self._witness: Env | None = None
+        self.recipes: dict[object, object] = {}  # what operators give for sizes of this table
+
+    # -- symbols -----------------------------------------------------------------------------------------------
+
+    def symbol(
+        self,
+        key: Hashable,
+        name: str,
+        hint: int,
+        bounds: Range = VARIES,
+        strict: bool = False,
+    ) -> SizeLike:
+        """The size that comes from `key`: a symbol, or what an earlier attempt found it to be."""
+        symbol = self.known.symbols.get(key)
+        if symbol is None:
+            symbol = self.known.symbols[key] = Symbol(f"s{len(self.known.symbols)}")
+        if symbol in self.hints:
+            return self.resolve(symbol)
+        value = self.resolve(symbol)
+        if isinstance(value, int) and value == hint:
+            return hint
+        if value is not symbol and (isinstance(value, int) or not all(s in self.hints for s in free(value))):
+            self.known.solutions.pop(symbol, None)  # found in an attempt that went another way
+            value = symbol
+        self.origins[symbol] = Origin(key, name, strict)
+        self.hints[symbol] = hint
+        self.ranges[symbol] = bounds
+        if value is not symbol:
+            if evaluate(value, self.hints) != hint:
+                del self.known.solutions[symbol]
+                return symbol
+            solution = self.known.solutions[symbol]
+            relation = Relation("==", symbol, value)
+            self.facts_by_relation[relation] = Fact(relation, solution.where)
+        return value
+
+    def resolve(self, size: SizeLike) -> SizeLike:
+        """`size` in terms of symbols that nothing fixes."""
+        while isinstance(size, Expr):
+            solved = {s: self.known.solutions[s].value for s in free(size) if s in self.known.solutions}
+            if not solved:
+                break
+            size = substitute(size, solved)
+        return size
+
+    def hint(self, size: SizeLike) -> int:
+        """The value in the call being captured."""
+        return evaluate(size, self.hints)
+
+    @property
+    def names(self) -> dict[Symbol, str]:
+        return {symbol: origin.name for symbol, origin in self.origins.items()}
+
+    def text(self, size: SizeLike) -> str:
+        """A size in the user's expressions."""
+        return render(size, self.names)
+
+    # -- questions ---------------------------------------------------------------------------------------------
+
+    def facts(self) -> Iterable[Relation]:
+        return self.facts_by_relation
+
+    def is_true(self, relation: Relation) -> bool | None:
+        """Whether the relation is proven true or false; None where it is open. Records nothing."""
+        if relation.constant is not None:
+            return relation.constant
+        return provable(relation, self.ranges, self.facts_by_relation)
+
+    def decide(self, relation: Relation) -> bool:
+        """The answer, which holds from now on: what cannot be proven becomes a fact, answered by the hints.
+
+        Raises: Solved where the fact fixes a symbol; Undecided once the guards are made.
+        """
+        answer = self.is_true(relation)
+        if answer is not None:
+            return answer
+        if self.frozen:
+            raise Undecided(f"{relation.render(self.names)} was not asked while the graph was captured")
+        answer = holds(relation, self.hints)
+        fact = relation if answer else relation.negated()
+        if fact.op == "==":
+            self._solve(fact)
+        self._record(fact)
+        return answer
+
+    def specialize(self, size: SizeLike, why: str = "") -> int:
+        """The size as the plain int that it is in this call, which it must then be in every call."""
+        if isinstance(size, int):
+            return size
+        value = self.hint(size)
+        if self.is_true(Relation("==", size, value)) is not True:
+            if self.frozen:
+                raise Undecided(f"{self.text(size)} is needed as a number after the guards were made")
+            fact = Relation("==", size, value)
+            self._solve(fact, why)
+            self._record(fact)
+        return value
+
+    def fix(self, sizes: Iterable[SizeLike], why: str) -> None:
+        """Give up that these sizes vary: every symbol in them becomes the int that it is. Raises: Solved."""
+        symbols = sorted({s for size in sizes for s in free(size)}, key=lambda s: (len(s.name), s.name))
+        for symbol in symbols:
+            self._settle(symbol, self.hints[symbol], why)
+        if symbols:
+            raise Solved
+
+    def _record(self, fact: Relation) -> None:
+        self.facts_by_relation[fact] = Fact(fact, self.where())
+        if self._witness is not None and not holds(fact, self._witness):
+            self._witness = None
+        symbols = free(fact.lhs - fact.rhs)
+        if len(symbols) == 1 and fact.op in ("<", "<="):
+            (symbol,) = symbols
+            self._tighten(symbol, fact.distance)
+
+    def _tighten(self, symbol: Symbol, distance: SizeLike) -> None:
+        """Takes a bound from `distance <= 0` where it is linear in the symbol."""
+        line = _linear(distance, symbol)
+        if line is None or not isinstance(line[1], int):
+            return
+        slope, rest = line
+        limit = -rest // slope if slope > 0 else -(rest // slope)
+        bound = Range(None, limit) if slope > 0 else Range(limit, None)
+        self.ranges[symbol] = self.ranges[symbol] & bound
+
+    def _solve(self, fact: Relation, why: str = "") -> None:
+        """Raises Solved where the equality gives one symbol in terms of earlier ones."""
+        distance = fact.lhs - fact.rhs
+        order = list(self.hints)
+        for symbol in sorted(free(distance), key=order.index, reverse=True):
+            line = _linear(distance, symbol)
+            if line is None:
+                continue
+            slope, rest = line
+            if isinstance(rest, int) and rest % slope == 0:
+                value: SizeLike = -rest // slope
+            elif abs(slope) == 1 and all(order.index(s) < order.index(symbol) for s in free(rest)):
+                value = -rest if slope == 1 else rest
+            else:
+                continue
+            self._settle(symbol, value, why)
+            raise Solved
+
+    def _settle(self, symbol: Symbol, value: SizeLike, why: str) -> None:
+        where = self.where()
+        origin = self.origins[symbol]
+        if origin.strict and isinstance(value, int):
+            raise ConstraintError(
+                f"{origin.name} was marked dynamic, and the program works for one size only",
+                found=f"{origin.name} == {value}" + (f": {why}" if why else ""),
+                expected="a program that is right for every size in the marked range",
+                where=where or None,
+                hint="remove mark_dynamic (or use maybe_mark_dynamic), or keep this line from fixing the size",
+            )
+        self.known.solutions[symbol] = Solution(value, where, why)
+
+    # -- other sizes -------------------------------------------------------------------------------------------
+
+    def witness(self) -> Env | None:
+        """Other sizes than this call's for which every fact holds: a second case to check answers with."""
+        if self._witness is None:
+            self._witness = self._find_witness()
+        return self._witness
+
+    def _find_witness(self) -> Env | None:
+        roots = [s for s in self.hints if s not in self.known.solutions]
+        rng = random.Random(len(roots))
+        for attempt in range(_WITNESS_TRIES):
+            env: Env = {}
+            for symbol in roots:
+                hint, limits = self.hints[symbol], self.ranges[symbol]
+                step = rng.choice((1, 1, 3, 8, 16, 64, hint)) * rng.randint(1, 3 + attempt // 40)
+                value = hint + step if rng.random() < 0.7 else hint - step
+                low, high = limits.lo, limits.hi
+                value = max(value, low) if low is not None else value
+                env[symbol] = min(value, high) if high is not None else value
+            if all(env[s] == self.hints[s] for s in roots if self.ranges[s].lo != self.ranges[s].hi):
+                continue
+            for symbol in self.hints:
+                if symbol not in env:
+                    env[symbol] = evaluate(self.resolve(symbol), env)
+            if all(holds(fact, env) for fact in self.facts_by_relation):
+                return env
+        return None
+
+
+def _linear(size: SizeLike, symbol: Symbol) -> tuple[int, SizeLike] | None:
+    """(a, b) with ``size == a*symbol + b`` and b free of the symbol, or None."""
+    rest = substitute(size, {symbol: 0})
+    slope = substitute(size, {symbol: 1}) - rest
+    if not isinstance(slope, int) or slope == 0 or symbol in free(rest):
+        return None
+    return (slope, rest) if size == slope * symbol + rest else None
+
+
+def sizes_at(sizes: Iterable[SizeLike], env: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """The values of several sizes."""
+    return tuple([evaluate(s, env) for s in sizes])
