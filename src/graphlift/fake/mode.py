@@ -6,6 +6,7 @@ Always: no data is read or computed; metadata are computed once per (operator, a
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -338,13 +339,25 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
     try:
-        return info.func(*meta_args, **meta_kwargs), standins
+        return _quietly(info.func, meta_args, meta_kwargs), standins
     except NotImplementedError as e:
         if "meta" in str(e).lower():
             raise Unsupported(info.name) from None
         raise
     except (AssertionError, RuntimeError) as e:
         raise as_eager(info.func, args, e) from None
+
+
+def _quietly(func: Any, args: tuple, kwargs: dict) -> Any:
+    """A call on meta tensors without its warnings, which the operator itself gives (once or always) when it runs."""
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # so that what warns once does not count this as its time
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return func(*args, **kwargs)
+    finally:
+        torch.set_warn_always(always)
 
 
 def _numbers_as_tensors(info: OpInfo, args: tuple, meta_args: tuple) -> tuple:
