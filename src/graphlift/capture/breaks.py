@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .frame import Frame
     from .trackers import Tracker
 
 
@@ -20,10 +21,22 @@ class Break(Exception):
         self.code = code
         self.detail = detail
         self.stack = ""
+        self.step = 0
+
+
+class Stopped(BaseException):
+    """The step at which this capture is to end is reached; ``frames`` are live, each in the middle of a call but the last.
+
+    Not an Exception: nothing on the way handles it.
+    """
+
+    def __init__(self, frames: list[Frame]) -> None:
+        super().__init__()
+        self.frames = frames
 
 
 class RunEagerly(Exception):
-    """The frame cannot be captured up to here: up to the instruction ``earlier`` if that is given, else not at all."""
+    """The frame cannot be captured up to here: up to the step ``earlier`` if that is given, else not at all."""
 
     def __init__(self, code: str, detail: str = "", earlier: int | None = None) -> None:
         super().__init__(code, detail)

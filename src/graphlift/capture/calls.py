@@ -11,6 +11,7 @@ import functools
 import types
 import weakref
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,10 +20,11 @@ from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
 from .attributes import LRU_CACHE, bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
-from .capture import PLAIN_CONSTANTS, Capture, NotConst
-from .frame import inline
+from .capture import DIRECT, PLAIN_CONSTANTS, Capture, Link, NotConst
+from .frame import inline, resume_callee
 from .rules import RULES
 from .trackers import (
+    CalleeVar,
     ConstVar,
     DictVar,
     FunctionVar,
@@ -95,21 +97,22 @@ PURE_OBJCLASSES = (
 )
 
 
-def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
-    """``fn(*args, **kwargs)``."""
+def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
+    """``fn(*args, **kwargs)``; ``link``: what a call instruction passes on, that the callee's frame can be resumed."""
     fn = cap.realize(fn)
     kind = type(fn)
     if kind is MethodVar:
-        return call(cap, fn.func, [fn.self_var, *args], kwargs)  # type: ignore[attr-defined]
+        return call(cap, fn.func, [fn.self_var, *args], kwargs, link)  # type: ignore[attr-defined]
     if kind is ConstVar:
-        return _call_const(cap, fn, args, kwargs)  # type: ignore[arg-type]
+        return _call_const(cap, fn, args, kwargs, link)  # type: ignore[arg-type]
     if kind is FunctionVar:
-        return inline(cap, fn, args, kwargs)
+        return inline(cap, fn, args, kwargs, link)
+    if kind is CalleeVar:
+        return resume_callee(cap, fn, link)  # type: ignore[arg-type]
     if kind is ObjectVar:
-        if fn.cls is functools.partial:  # type: ignore[attr-defined]
-            return _call_partial(cap, fn, args, kwargs)  # type: ignore[arg-type]
-        if fn.cls is weakref.ref:  # type: ignore[attr-defined]
-            return _call_weakref(cap, fn)  # type: ignore[arg-type]
+        special = INSTANCE_CALLS.get(fn.cls)  # type: ignore[attr-defined]
+        if special is not None:
+            return special(cap, fn, args, kwargs, link)  # type: ignore[arg-type]
         raw = cap.type_attr(fn.cls, "__call__")  # type: ignore[attr-defined]
         if raw is ABSENT:
             raise cap.raise_(TypeError, f"'{fn.cls.__name__}' object is not callable")  # type: ignore[attr-defined]
@@ -121,7 +124,7 @@ def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
             and isinstance(bound.func.value, types.WrapperDescriptorType)
         ):
             raise Break("c-function", f"call of a {fn.cls.__name__} object")  # type: ignore[attr-defined]
-        return call(cap, bound, args, kwargs)
+        return call(cap, bound, args, kwargs, link)
     if kind is OpaqueVar:
         raise Break(fn.code, fn.detail)  # type: ignore[attr-defined]
     raise cap.raise_(TypeError, f"'{python_type(fn).__name__}' object is not callable")
@@ -138,7 +141,7 @@ def call_special(cap: Capture, obj: Tracker, name: str, args: Args) -> Tracker:
     return call(cap, bound, args, {})
 
 
-def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs) -> Tracker:
+def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     from .protocol import sequence_items
 
     keywords = fn.slots["keywords"]
@@ -149,10 +152,11 @@ def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs) -> Tr
         fn.slots["func"],
         [*sequence_items(cap, fn.slots["args"]), *args],
         {**{str(k): v for k, v in keywords.known.items()}, **kwargs},
+        link,
     )
 
 
-def _call_weakref(cap: Capture, fn: ObjectVar) -> Tracker:
+def _call_weakref(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     """What a weak reference refers to, where the region has already met it."""
     if fn.obj is None or fn.source is None:
         raise Break("c-function", "call of a weak reference made in the captured code")
@@ -166,7 +170,14 @@ def _call_weakref(cap: Capture, fn: ObjectVar) -> Tracker:
     return known
 
 
-def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
+#: What a call of an instance means, for classes whose ``__call__`` is not Python.
+INSTANCE_CALLS: dict[type, Callable[[Capture, ObjectVar, Args, Kwargs, Link | None], Tracker]] = {
+    functools.partial: _call_partial,
+    weakref.ref: _call_weakref,
+}
+
+
+def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     value = fn.value
     try:
         found = RULES.get(value)
@@ -187,15 +198,15 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Track
     if mark is not None:
         return _call_marked(cap, fn, mark, args, kwargs)
     if type(value) is types.FunctionType:
-        return _call_function(cap, fn, args, kwargs)
+        return _call_function(cap, fn, args, kwargs, link)
     if isinstance(value, type):
-        return construct(cap, value, args, kwargs)
+        return construct(cap, value, args, kwargs, link)
     if isinstance(value, LRU_CACHE):
         return _call_lru_cache(cap, value, args, kwargs)
     return _call_c(cap, value, args, kwargs)
 
 
-def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
+def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     value = fn.value
     module = value.__module__ or ""
     if module in LEAF_MODULES:
@@ -207,7 +218,7 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tr
     for prefix in OPAQUE_MODULES:
         if (module == prefix or module.startswith(prefix + ".")) and not module.startswith(_AUTOGRAD_ALLOWED):
             raise Break("unsupported-call", f"{module}.{value.__qualname__}")
-    return inline(cap, fn, args, kwargs)
+    return inline(cap, fn, args, kwargs, link)
 
 
 def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwargs) -> Tracker:
@@ -394,7 +405,7 @@ TENSOR_METHODS: dict[str, Any] = {}
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
-def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
+def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
     """``cls(*args, **kwargs)`` for a class without a rule."""
     meta_call = cap.type_attr(type(cls), "__call__")
     this = ConstVar(cls, Const(cls, cls.__name__))
@@ -404,7 +415,7 @@ def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
         return inline(
             cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs
         )
-    return type_call(cap, cls, args, kwargs)
+    return type_call(cap, cls, args, kwargs, link)
 
 
 def _construct_constant(cap: Capture, cls: Any, args: Args, kwargs: Kwargs) -> Tracker:
@@ -417,7 +428,7 @@ def _construct_constant(cap: Capture, cls: Any, args: Args, kwargs: Kwargs) -> T
     return evaluate(cap, cls, *values, **{k: cap.value_of(v) for k, v in kwargs.items()})
 
 
-def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
+def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
     """``type.__call__``: ``__new__`` and then ``__init__``."""
     this = ConstVar(cls, Const(cls, cls.__name__))
     if issubclass(cls, (torch.Tensor, type)) or cls in PLAIN_CONSTANTS:
@@ -434,7 +445,8 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
         return result
     init = cap.type_attr(cls, "__init__")
     if isinstance(init, types.FunctionType):
-        call(cap, wrap_class_value(cap, cls, "__init__", init), [result, *args], kwargs)
+        made = Link(result) if link is DIRECT else None
+        call(cap, wrap_class_value(cap, cls, "__init__", init), [result, *args], kwargs, made)
     elif init in RULES:
         RULES[init](cap, [result, *args], kwargs)
     elif init is object.__init__:

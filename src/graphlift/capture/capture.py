@@ -13,11 +13,14 @@ import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..bytecode import can_continue
 from ..fake import DataDependent, FakeMode, FakeTensor, Unsupported
+from ..frame import Callee
 from ..guards import (
     ABSENT,
     Attr,
@@ -48,6 +51,7 @@ from .breaks import Break, Raised
 from .graph import GraphBuilder
 from .trackers import (
     NONE,
+    CalleeVar,
     CellVar,
     ConstVar,
     DictVar,
@@ -111,6 +115,21 @@ EXCEPTION_VALUES: dict[type, tuple[str, ...]] = {
 }
 
 
+#: Frames that one break leaves in the middle of a call; a break further in runs the call natively.
+RESUME_DEPTH_LIMIT = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How a frame's result becomes its caller's: as the value of the call, or ``made`` is (for an ``__init__``)."""
+
+    made: Tracker | None = None
+
+
+#: The callee's value is that of the call.
+DIRECT = Link()
+
+
 class NotConst(Exception):
     """A tracker has no value known at capture time."""
 
@@ -118,9 +137,10 @@ class NotConst(Exception):
 class Capture:
     """One attempt at capturing one frame."""
 
-    def __init__(self, func: types.FunctionType, root_index: int | None = None) -> None:
+    def __init__(self, func: types.FunctionType, stop_at: int | None = None) -> None:
         self.func = func
-        self.break_at = root_index
+        self.stop_at = stop_at
+        self.step = 0
         self.global_state = GlobalState()
         self.builder = GraphBuilder()
         self.fake_mode = FakeMode()
@@ -283,6 +303,15 @@ class Capture:
             tracker.slots[name] = self.wrap(getattr(value, name), Attr(source, name))
         return tracker
 
+    def wrap_callee(self, value: Callee, source: Source) -> Tracker:
+        """Known by the code it goes on with, and so by the code of each call under way inside it."""
+        self.guard(TypeIs(source, Callee))
+        self.guard(IdIs(Attr(Attr(source, "handover"), "code"), value.handover.code))
+        self.guard(IdIs(Attr(Attr(source, "handover"), "globals"), value.handover.globals))
+        if value.made is None:
+            self.guard(IdIs(Attr(source, "made"), None))
+        return CalleeVar(value, source)
+
     def wrap_object(self, value: Any, source: Source) -> Tracker:
         kind = type(value)
         if not isinstance(source, Const):
@@ -370,23 +399,30 @@ class Capture:
         return None
 
     def note_raised(self, error: Tracker, frame: Any) -> None:
-        """``error`` is on its way through ``frame``: its context, and where in the root frame it first appeared."""
+        """``error`` is on its way through ``frame``: its context, and where it first appeared."""
         handled = self.handled()
         if handled is not None and handled is not error and type(error) is ObjectVar:
             error.slots.setdefault("__context__", handled)
-        if frame.is_root:
-            origin = frame.handled[0] if frame.handled else error
-            point = self.raise_points.get(id(origin))
-            self.raise_points.setdefault(id(error), (point[0] if point else frame.pc, error))
+        if id(error) not in self.raise_points:
+            self.raise_points[id(error)] = self.break_step(), error
 
-    def break_point(self, frame: Any, error: Tracker | None = None) -> int:
-        """The root's instruction to run natively: the present one, or, inside a handler, the one that raised.
+    def break_step(self) -> int:
+        """The step to end at for the present instruction to run natively, or one as near before it as can be.
 
-        What is being handled is state of the interpreter that no resume function can restore.
+        That is the instruction of the innermost frame to which only plain calls lead. What is being handled is state
+        of the interpreter that no resume function can restore: inside a handler it is the instruction that raised.
         """
-        origin = frame.handled[0] if frame.handled else error
-        point = self.raise_points.get(id(origin))
-        return point[0] if point else frame.pc  # type: ignore[no-any-return]
+        step = 0
+        for depth, frame in enumerate(self.frames):
+            if frame.handled:
+                point = self.raise_points.get(id(frame.handled[0]))
+                return point[0] if point else frame.step  # type: ignore[no-any-return]
+            if depth and (frame.link is None or depth == RESUME_DEPTH_LIMIT):
+                break
+            if depth and not can_continue(frame.code, frame.pc):
+                break
+            step = frame.step
+        return step
 
     # --- constants leaving it --------------------------------------------------------------------------------------
 
@@ -714,6 +750,7 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
     types.MethodType: Capture.wrap_method,
     types.CellType: Capture.wrap_cell,
     functools.partial: Capture.wrap_partial,
+    Callee: Capture.wrap_callee,
 }
 PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
     (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),

@@ -11,11 +11,14 @@ import sys
 from types import CodeType
 from typing import Any
 
-from ..bytecode import CodeInfo, decode
-from .breaks import Break, Exhausted, Raised
-from .capture import Capture, NotConst, describe
+from ..bytecode import CodeInfo, ResumePoint, decode, origin
+from ..guards import Attr, Const, DictItem, SeqItem
+from .breaks import Break, Exhausted, Raised, Stopped
+from .capture import DIRECT, Capture, Link, NotConst, describe
 from .trackers import (
     NONE,
+    NULL,
+    CalleeVar,
     CellVar,
     ConstVar,
     DictVar,
@@ -27,7 +30,7 @@ from .trackers import (
     TupleVar,
 )
 
-RETURN, YIELD, STOP = "return", "yield", "stop"
+RETURN, YIELD = "return", "yield"
 #: Whether SEND pops the exhausted iterator (3.11) or leaves that to END_SEND.
 SEND_POPS = sys.version_info < (3, 12)
 INLINE_DEPTH_LIMIT = 200
@@ -46,9 +49,11 @@ class Frame:
         "handled",
         "info",
         "is_root",
+        "link",
         "locals",
         "pc",
         "stack",
+        "step",
     )
 
     def __init__(self, code: CodeType, globals_var: DictVar, func: Tracker | None) -> None:
@@ -64,7 +69,9 @@ class Frame:
             None  # the iterator and the SEND of the `yield from` it is in
         )
         self.pc = 0
+        self.step = 0
         self.is_root = False
+        self.link: Link | None = None  # how a plain call in the frame below got here, if it was one
 
     def push(self, value: Tracker) -> None:
         self.stack.append(value)
@@ -89,17 +96,18 @@ class Frame:
         return f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_qualname}\n'
 
     def run(self, cap: Capture) -> tuple[str, Tracker | None]:
-        """Execute until a return or a yield (or, in the root frame, until the planned break)."""
+        """Execute until a return or a yield, or until the capture's planned end."""
         from .opcodes import HANDLERS
 
         instrs = self.info.instrs
-        stop_at = cap.break_at if self.is_root else None
+        stop_at = cap.stop_at
         cap.frames.append(self)
         try:
             while True:
                 pc = self.pc
-                if pc == stop_at:
-                    return STOP, None
+                step = self.step = cap.step = cap.step + 1
+                if step == stop_at:
+                    raise Stopped(list(cap.frames))
                 instr = instrs[pc]
                 handler = HANDLERS.get(instr.op)
                 if handler is None:
@@ -122,7 +130,7 @@ class Frame:
                     self.pc = signal  # a jump target
         except Break as stop:
             if not stop.stack:
-                stop.stack = cap.user_stack()
+                stop.stack, stop.step = cap.user_stack(), cap.break_step()
             raise
         finally:
             cap.frames.pop()
@@ -236,6 +244,7 @@ def call_code(
     globals_var: DictVar,
     closure: list[CellVar],
     bound: dict[str, Tracker],
+    link: Link | None = None,
 ) -> Tracker:
     """Run an inlined Python function to its end (or wrap it up as a generator)."""
     if len(cap.frames) >= INLINE_DEPTH_LIMIT:
@@ -247,7 +256,8 @@ def call_code(
     if code.co_flags & _GENERATOR_FLAGS:
         if not code.co_flags & inspect.CO_GENERATOR:
             raise Break("generator", f"{code.co_qualname} is a coroutine or an asynchronous generator")
-        return GeneratorVar(frame, cap.frames[0].pc)
+        return GeneratorVar(frame, cap.break_step())
+    frame.link = link
     _, result = frame.run(cap)
     assert result is not None
     return result
@@ -263,7 +273,7 @@ class IteratorVar(Tracker):
 
 
 class GeneratorVar(IteratorVar):
-    """A generator object: a frame that is resumed at each `next`; ``born``: the root's instruction that made it."""
+    """A generator object: a frame that is resumed at each `next`; ``born``: the step that made it."""
 
     __slots__ = ("born", "done", "frame", "running", "started")
 
@@ -493,8 +503,6 @@ def function_parts(
     cap: Capture, fn: Tracker
 ) -> tuple[CodeType, DictVar, list[CellVar], list[Tracker], dict[str, Tracker]]:
     """(code, globals, closure, defaults, keyword defaults) of a Python function tracker."""
-    from ..guards import Attr, Const, DictItem, SeqItem
-
     if type(fn) is FunctionVar:
         return fn.code, cap.globals_var(fn.globals_), list(fn.closure), fn.defaults, fn.kwdefaults
     if type(fn) is not ConstVar:
@@ -513,8 +521,60 @@ def function_parts(
     return real.__code__, cap.globals_var(real.__globals__), closure, defaults, kwdefaults
 
 
-def inline(cap: Capture, fn: Tracker, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
-    """Call a Python function by executing its bytecode symbolically."""
+def enter(
+    frame: Frame, point: ResumePoint, values: list[Tracker], cells: list[CellVar], cap: Capture
+) -> None:
+    """Put a frame where a resume function starts: its parameters are the bound locals and then the live stack."""
+    frame.cells = dict(zip((*point.code.co_cellvars, *point.code.co_freevars), cells))
+    count = len(point.layout.locals)
+    frame.locals = dict(zip(point.layout.locals, values))
+    live = iter(values[count:])
+    frame.stack = [next(live) if filled else NULL for filled in point.layout.stack]
+    frame.pc = point.index
+    # What is only stored away, such as a loop's variable, is not looked at, hence not guarded.
+    looked_at = len(frame.stack) - (frame.info.instrs[point.index].op in _STORES)
+    frame.stack[:looked_at] = [
+        slot if slot is NULL else cap.realize(slot) for slot in frame.stack[:looked_at]
+    ]
+
+
+_STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
+
+
+def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker:
+    """Go on in the frame of a call that a break left under way."""
+    handover, made = callee.value.handover, callee.value.made
+    point = origin(handover.code)
+    if point is None:
+        raise Break("unsupported-call", "a call under way in code that is not captured")
+    base = Attr(callee.source, "handover")  # type: ignore[arg-type]
+    args, closure = Attr(base, "args"), Attr(base, "closure")
+    frame = Frame(point.code, cap.globals_var(handover.globals), None)
+    values: list[Tracker] = [LazyVar(value, SeqItem(args, i)) for i, value in enumerate(handover.args)]
+    cells: list[Any] = [cap.wrap(cell, SeqItem(closure, i)) for i, cell in enumerate(handover.closure or ())]
+    if made is not None:
+        result = cap.wrap(made, Attr(callee.source, "made"))  # type: ignore[arg-type]
+        link = Link(result) if link is DIRECT else None
+    frame.link = link
+    enter(frame, point, values, cells, cap)
+    _, value = frame.run(cap)
+    assert value is not None
+    if made is None:
+        return value
+    if not (type(value) is ConstVar and value.value is None):
+        kind = describe(value)
+        raise Break("unsupported-call", f"an __init__ that returns a {kind}")
+    return result
+
+
+def inline(
+    cap: Capture,
+    fn: Tracker,
+    args: list[Tracker],
+    kwargs: dict[str, Tracker],
+    link: Link | None = None,
+) -> Tracker:
+    """Call a Python function by executing its bytecode symbolically; ``link``: a plain call led here."""
     code, globals_var, closure, defaults, kwdefaults = function_parts(cap, fn)
     bound = bind(cap, code.co_qualname, code, defaults, kwdefaults, args, kwargs)
-    return call_code(cap, fn, code, globals_var, closure, bound)
+    return call_code(cap, fn, code, globals_var, closure, bound, link)

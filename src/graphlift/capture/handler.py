@@ -15,15 +15,23 @@ import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from .. import config
-from ..bytecode import ContinuationUnsupported, FrameLayout, break_stub, decode, origin
+from ..bytecode import (
+    ContinuationUnsupported,
+    FrameLayout,
+    break_stub,
+    call_stub,
+    decode,
+    origin,
+    placeholders,
+)
 from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
-from ..frame import FROZEN, SKIP, Disabled, Handover, current_owner, entries
+from ..frame import FROZEN, SKIP, Callee, Disabled, Handover, current_owner, entries
 from ..guards import Arg, Const, DistinctTensors, Func, NoOverlap, StorageOffset, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
@@ -33,13 +41,14 @@ from . import (  # noqa: F401  (they fill the table of rules)
     function_rules,
     iterator_rules,
     operator_rules,
+    script_rules,
     text_rules,
     torch_rules,
 )
 from .attributes import python_type
-from .breaks import Break, Raised, RunEagerly
+from .breaks import Break, Raised, RunEagerly, Stopped
 from .capture import Capture
-from .frame import RETURN, Frame
+from .frame import Frame, enter
 from .reasons import BreakReason, StackFrame
 from .region import Region
 from .residual import Residual, build_function
@@ -189,54 +198,76 @@ def capture_region(func: types.FunctionType, args: tuple[Any, ...], options: Com
     reason: BreakReason | None = None
     for _ in range(MAX_RESTARTS):
         try:
-            cap, frame, signal, value = _execute(func, args, stop_at)
+            cap, end = _execute(func, args, stop_at)
             residual = Residual(cap)
             try:
-                tail = _tail(residual, func, frame, signal, value)
+                tail = _tail(residual, end)
                 break
             except (RunEagerly, ContinuationUnsupported) as problem:
-                why = _eager_reason(problem, frame, None if signal is RETURN else reason)
-                earlier = getattr(problem, "earlier", None)
-                if earlier is None or earlier == stop_at:
-                    raise _Eager(why, permanent=True) from None
-                raise _Restart(earlier, why) from None
+                raise _further_out(problem, func, end, reason, stop_at) from None
         except _Restart as restart:
-            stop_at, reason = restart.index, restart.reason
+            stop_at, reason = restart.step, restart.reason
             if options.fullgraph:
                 raise GraphBreakError.from_reason(reason) from None
     else:
         raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times")
-    if signal is RETURN:
+    if isinstance(end, Tracker):
         reason = None
     return _finish(func, args, options, residual, tail, reason, time.perf_counter() - start)
 
 
 class _Restart(Exception):
-    def __init__(self, index: int, reason: BreakReason) -> None:
-        super().__init__(index)
-        self.index = index
+    """The capture is to be made again and to end at ``step``."""
+
+    def __init__(self, step: int, reason: BreakReason) -> None:
+        super().__init__(step)
+        self.step = step
         self.reason = reason
 
 
-def _execute(
-    func: types.FunctionType, args: tuple[Any, ...], stop_at: int | None
-) -> tuple[Capture, Frame, str, Tracker | None]:
+def _further_out(
+    problem: RunEagerly | ContinuationUnsupported,
+    func: types.FunctionType,
+    end: _End,
+    reason: BreakReason | None,
+    stop_at: int | None,
+) -> Exception:
+    """What follows when the frames cannot be left where the capture ended: it ends earlier, or the frame runs eagerly."""
+    frames = end if isinstance(end, list) else []
+    earlier = getattr(problem, "earlier", None)
+    if (earlier is None or earlier == stop_at) and len(frames) > 1:
+        return _Restart(frames[-2].step, reason)  # type: ignore[arg-type]
+    why = _eager_reason(problem, func, reason if frames else None)
+    if earlier is None or earlier == stop_at:
+        return _Eager(why, permanent=True)
+    return _Restart(earlier, why)
+
+
+#: How a capture ended: with what the root frame returns, or with live frames, the root first.
+_End: TypeAlias = "Tracker | list[Frame]"
+
+
+def _execute(func: types.FunctionType, args: tuple[Any, ...], stop_at: int | None) -> tuple[Capture, _End]:
     cap = Capture(func, stop_at)
     snapshot = StateSnapshot()
     frame = _root_frame(cap, func, args)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     rng = torch.get_rng_state()
+    end: _End
     try:
-        signal, value = frame.run(cap)
+        try:
+            _, end = frame.run(cap)  # type: ignore[assignment]
+        except Stopped as stopped:
+            end = stopped.frames
         cap.restore_calls = snapshot.restoring_calls(cap.state_log)
-        return cap, frame, signal, value
+        return cap, end
     except Break as stop:
-        raise _Restart(cap.break_point(frame), _reason(stop.code, stop.detail, stop.stack, frame)) from None
+        raise _Restart(stop.step, _reason(stop.code, stop.detail, stop.stack, frame)) from None
     except Raised as raised:
         detail = f"{python_type(raised.value).__name__} leaves the function"
-        at = cap.break_point(frame, raised.value)
-        raise _Restart(at, _reason("exception-raised", detail, "", frame)) from None
+        step, _ = cap.raise_points[id(raised.value)]
+        raise _Restart(step, _reason("exception-raised", detail, "", frame)) from None
     finally:
         for fn, call_args in snapshot.restoring_calls(cap.state_log):
             fn(*call_args)
@@ -272,21 +303,8 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
         frame.locals = dict(zip(names, values))
         frame.cells = dict(zip(code.co_freevars, cells))
         return frame
-    frame.cells = dict(zip((*point.code.co_cellvars, *point.code.co_freevars), cells))
-    count = len(point.layout.locals)
-    frame.locals = dict(zip(point.layout.locals, values))
-    live = iter(values[count:])
-    frame.stack = [next(live) if filled else NULL for filled in point.layout.stack]
-    frame.pc = point.index
-    # What is only stored away, such as a loop's variable, is not looked at, hence not guarded.
-    looked_at = len(frame.stack) - (frame.info.instrs[point.index].op in _STORES)
-    frame.stack[:looked_at] = [
-        slot if slot is NULL else cap.realize(slot) for slot in frame.stack[:looked_at]
-    ]
+    enter(frame, point, values, cells, cap)
     return frame
-
-
-_STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
 
 
 def _finish(
@@ -345,13 +363,15 @@ def _finish(
     )
 
 
-def _eager_reason(problem: Exception, frame: Frame, reason: BreakReason | None) -> BreakReason:
+def _eager_reason(problem: Exception, func: types.FunctionType, reason: BreakReason | None) -> BreakReason:
     if isinstance(problem, RunEagerly):
-        detail = f"{problem.detail}; the break: {reason.headline()}" if reason else problem.detail
-        return BreakReason(problem.code, detail, frame.code.co_filename, frame.line)
-    code = "break-in-except-handler" if "handler" in str(problem) else "not-capturable"
-    detail = f"{problem}; the break: {reason.headline()}" if reason else str(problem)
-    return BreakReason(code, detail, frame.code.co_filename, frame.line)
+        code, detail = problem.code, problem.detail
+    else:
+        code = "break-in-except-handler" if "handler" in str(problem) else "not-capturable"
+        detail = str(problem)
+    if reason is None:
+        return BreakReason(code, detail, func.__code__.co_filename, func.__code__.co_firstlineno)
+    return BreakReason(code, f"{detail}; the break: {reason.headline()}", reason.filename, reason.lineno)
 
 
 def _all_guards(cap: Capture) -> list[Any]:
@@ -413,36 +433,52 @@ def _alias_guards(cap: Capture) -> list[Any]:
     ]
 
 
-def _tail(
-    residual: Residual, func: types.FunctionType, frame: Frame, signal: str, value: Tracker | None
-) -> str:
+def _tail(residual: Residual, end: _End) -> str:
     """The last line of the replacement, after all that it needs: return the result or hand over."""
-    if signal is not RETURN:
-        return _handover_lines(residual, func, frame)
-    assert value is not None
-    result = residual.expr(value)
+    result = residual.expr(end) if isinstance(end, Tracker) else _handover(residual, end)
     residual.effects()
-    return f"return {result}"
+    return f"return {result}"  # the hook calls the stub that is handed over once this frame is gone
 
 
-def _handover_lines(residual: Residual, func: types.FunctionType, frame: Frame) -> str:
-    """Hand the live state to the stub that runs the breaking instruction natively."""
-    bound = tuple(name for name in decode(frame.code).locals if name in frame.locals)
+def _handover(residual: Residual, frames: list[Frame]) -> str:
+    """The live frames as a Handover to the root's stub: each is in the middle of the call of the next one.
+
+    The innermost one's stub runs the breaking instruction natively; under it, the other stubs run the rest of their
+    calls, so that the interpreter's frames are the user's, and so are their exception handlers.
+    """
+    frame = frames[-1]
+    made = _frame_handover(residual, frame, break_stub, [s for s in frame.stack if s is not NULL])
+    for inner, frame in zip(frames[:0:-1], frames[-2::-1], strict=True):
+        if inner.link is None:
+            raise ContinuationUnsupported(f"the call of {inner.code.co_qualname} is not a plain one")
+        instance = "None" if inner.link.made is None else residual.expr(inner.link.made)
+        callee = f"{residual.constant(Callee)}({made}, {instance}, True)"
+        values: list[Any] = [slot for slot in frame.stack if slot is not NULL]
+        values += [callee, *map(repr, placeholders(frame.code, frame.pc))]
+        made = _frame_handover(residual, frame, call_stub, values)
+    return made
+
+
+def _frame_handover(
+    residual: Residual,
+    frame: Frame,
+    make: Callable[[types.CodeType, int, FrameLayout], types.CodeType],
+    values: list[Any],
+) -> str:
+    """A Handover of one frame to what ``make`` makes for it; ``values``: trackers, or expressions, of its stack."""
+    code = frame.code
+    bound = tuple(name for name in decode(code).locals if name in frame.locals)
     layout = FrameLayout(tuple(slot is not NULL for slot in frame.stack), bound)
-    stub = break_stub(frame.code, frame.pc, layout)
-    cell_names = (*frame.code.co_cellvars, *frame.code.co_freevars)
+    stub = make(code, frame.pc, layout)
     cells = []
-    for name in cell_names:
+    for name in (*code.co_cellvars, *code.co_freevars):
         cell = frame.cells.get(name)
         if cell is None:  # MAKE_CELL has not run yet
             cell = frame.cells[name] = CellVar(frame.locals.get(name))
         cells.append(residual.expr(cell))
     state = [residual.expr(frame.locals[name]) for name in bound]
-    state += [residual.expr(slot) for slot in frame.stack if slot is not NULL]
-    residual.effects()
-    handover = residual.constant(Handover)
+    state += [value if isinstance(value, str) else residual.expr(value) for value in values]
     closure = f"({', '.join(cells)},)" if cells else "None"
-    values = f"({', '.join(state)},)" if state else "()"
-    globals_ = residual.constant(func.__globals__, "globals")
-    made = f"{handover}({residual.constant(stub, 'stub')}, {globals_}, {closure}, {values})"
-    return f"return {made}"  # the hook calls the stub once this frame is gone
+    given = f"({', '.join(state)},)" if state else "()"
+    globals_ = residual.constant(frame.globals_var.real, "globals")
+    return f"{residual.constant(Handover)}({residual.constant(stub, 'stub')}, {globals_}, {closure}, {given})"

@@ -234,6 +234,16 @@ class SuperVar(Tracker):
         self.source = None
 
 
+class CalleeVar(Tracker):
+    """A call that a break left under way (``frame.Callee``): to call it is to go on in its frame."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+
 class OpaqueVar(Tracker):
     """A pre-existing object that capture may carry and hand back but not look into; ``code`` is the break reason."""
 

@@ -13,7 +13,7 @@ from ..attributes import (
 )
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call
-from ..capture import Capture
+from ..capture import DIRECT, Capture
 from ..frame import RETURN, YIELD, Frame, GeneratorVar, finish_send
 from ..protocol import (
     get_iter,
@@ -48,7 +48,7 @@ def _call(cap: Capture, frame: Frame, arg: tuple[int, tuple[str, ...]]) -> None:
     if names:
         kwargs = dict(zip(names, args[-len(names) :]))
         args = args[: -len(names)]
-    frame.stack.append(call(cap, fn, args, kwargs))
+    frame.stack.append(call(cap, fn, args, kwargs, DIRECT))
 
 
 @op("CALL_FUNCTION_EX")
@@ -63,7 +63,7 @@ def _call_function_ex(cap: Capture, frame: Frame, has_kwargs: bool) -> None:
     args = list(packed.items) if type(packed) is TupleVar else iterate(cap, packed)
     first, second = frame.popn(2)
     fn = second if first is NULL else first
-    frame.stack.append(call(cap, fn, args, kwargs))
+    frame.stack.append(call(cap, fn, args, kwargs, DIRECT))
 
 
 @op("RETURN_VALUE")
