@@ -20,6 +20,7 @@ from ..fake.spec import make_spec
 from . import passes
 from .effect_ops import REPLACED
 from .ir import BACKWARD, FORWARD, Trace, Value, memory_root
+from .lighten import lighten
 from .plan import (
     FallBack,
     FromInput,
@@ -132,6 +133,8 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
     trace = rec.trace
     trace.inputs.extend(v for _, v in rec.constants)
     passes.share_expressions(trace)
+    if has_backward:
+        lighten(trace, rec)
     rec.stage, rec.source = FORWARD, None
     passes.own_outputs(trace, lambda v: _clone(rec, v))
     trace.outputs.extend(passes.unused_random(trace))

@@ -1,0 +1,241 @@
+"""Rewrites of a joint trace that leave the backward less to ask for.
+
+In: a Trace with gradients. Out: the same Trace; its backward reads smaller tensors, or ones that are kept anyway.
+Always: every value is computed as before, bit for bit; only static sizes and contiguous tensors are touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from ..fake import Spec
+from ..fake.ops import aten
+from .ir import BACKWARD, FORWARD, Op, Trace, Value, inputs_of, substitute
+from .record import Recorder
+
+# Backward operators that look only at the shape of an argument: its position.
+_SHAPE_ONLY: Mapping[Any, int] = MappingProxyType(
+    {
+        aten.max_pool2d_with_indices_backward.default: 1,
+        aten.max_pool3d_with_indices_backward.default: 1,
+        aten.adaptive_max_pool2d_backward.default: 1,
+        aten.adaptive_max_pool3d_backward.default: 1,
+        aten.avg_pool2d_backward.default: 1,
+        aten.avg_pool3d_backward.default: 1,
+        aten._adaptive_avg_pool2d_backward.default: 1,
+        aten._adaptive_avg_pool3d_backward.default: 1,
+        aten.nll_loss_backward.default: 1,
+        aten.nll_loss2d_backward.default: 1,
+        aten.reflection_pad1d_backward.default: 1,
+        aten.reflection_pad2d_backward.default: 1,
+        aten.replication_pad1d_backward.default: 1,
+        aten.replication_pad2d_backward.default: 1,
+    }
+)
+# Operators whose second result are positions within a plane: how many trailing axes of the input are one.
+_PLANE_INDICES: Mapping[Any, int] = MappingProxyType(
+    {
+        aten.max_pool2d_with_indices.default: 2,
+        aten.max_pool3d_with_indices.default: 3,
+        aten.adaptive_max_pool2d.default: 2,
+        aten.adaptive_max_pool3d.default: 3,
+    }
+)
+_NARROW = ((2**7, torch.int8), (2**15, torch.int16), (2**31, torch.int32))
+
+
+def lighten(trace: Trace, rec: Recorder) -> None:
+    """Apply the rewrites; call it before dead operators are dropped."""
+    _running_statistics(trace)
+    _stand_ins(trace, rec)
+    _narrow_indices(trace, rec)
+    _members_of_concatenations(trace, rec)
+
+
+@contextlib.contextmanager
+def _recording(rec: Recorder, into: list[Op], like: Op) -> Iterator[None]:
+    """What is recorded meanwhile goes to the end of `into`, as part of what `like` belongs to."""
+    before, rec.trace.ops = rec.trace.ops, into
+    stage, source, rec.stage, rec.source = rec.stage, rec.source, like.stage, like.source
+    try:
+        yield
+    finally:
+        rec.trace.ops, rec.stage, rec.source = before, stage, source
+
+
+def _is_plain(spec: Spec) -> bool:
+    """Static, strided and contiguous."""
+    if spec.layout is not torch.strided or any(type(n) is not int for n in spec.shape):
+        return False
+    return spec.stride == _contiguous(spec.shape) and not (spec.conj or spec.neg)
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    stride, n = [], 1
+    for size in reversed(shape):
+        stride.append(n)
+        n *= max(size, 1)
+    return tuple(reversed(stride))
+
+
+# -- arguments of which only the shape counts ----------------------------------------------------------------
+
+
+def _stand_ins(trace: Trace, rec: Recorder) -> None:
+    kept: list[Op] = []
+    for op in trace.ops:
+        at = _SHAPE_ONLY.get(op.func)
+        if at is not None and op.stage == BACKWARD and len(op.args) > at and _is_plain(op.args[at].spec):
+            like = op.args[at].spec
+            with _recording(rec, kept, op):
+                zero = rec.call(aten.full.default, [], 0, dtype=like.dtype, device=like.device)
+                shape = rec.call(aten.expand.default, zero, list(like.shape))
+            op.args = (*op.args[:at], shape, *op.args[at + 1 :])
+        kept.append(op)
+    trace.ops = kept
+
+
+def _running_statistics(trace: Trace) -> None:
+    """The backward of batch norm in training reads the statistics of the batch, not the running ones."""
+    for op in trace.ops:
+        if op.func is aten.native_batch_norm_backward.default and len(op.args) > 7 and op.args[7] is True:
+            op.args = (*op.args[:3], None, None, *op.args[5:])
+
+
+# -- positions within a plane --------------------------------------------------------------------------------
+
+
+def _narrow_indices(trace: Trace, rec: Recorder) -> None:
+    kept: list[Op] = []
+    wide: dict[Value, Any] = {}
+    visible = {*trace.outputs, *(v for op in trace.ops if op.stage == FORWARD for v in inputs_of(op))}
+    for op in trace.ops:
+        if wide and op.stage == BACKWARD:
+            op.args = substitute(op.args, wide)
+        kept.append(op)
+        axes = _PLANE_INDICES.get(op.func)
+        if axes is None or op.stage != FORWARD or len(op.outs) < 2:
+            continue
+        indices, plane = op.outs[1], op.args[0].spec.shape[-axes:]
+        static = all(type(n) is int for n in (*plane, *indices.spec.shape))
+        if indices in visible or not static or not _is_plain(indices.spec):
+            continue
+        offsets = _window(op, plane)
+        with _recording(rec, kept, op):
+            if offsets is not None:
+                wide[indices] = offsets.restored(rec, offsets.narrowed(rec, indices))
+            else:
+                wide[indices] = _by_plane(rec, indices, math.prod(plane))
+    trace.ops = kept
+
+
+def _by_plane(rec: Recorder, indices: Value, plane: int) -> Value:
+    """The indices by way of the narrowest dtype that holds a position within the plane."""
+    dtype = next((dtype for limit, dtype in _NARROW if plane <= limit), torch.int64)
+    small = rec.call(aten._to_copy.default, indices, dtype=dtype)
+    return rec.call(aten._to_copy.default, small, dtype=torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A pooling window: positions are kept as a byte, counted from the window's corner, rows end to end."""
+
+    width: int  # of the plane
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    def narrowed(self, rec: Recorder, indices: Value) -> Value:
+        distance = rec.call(aten.sub.Tensor, indices, self._corner(rec, indices.spec))
+        skipped = self._rows(rec, distance, self.width)
+        byte = rec.call(aten.sub.Tensor, distance, rec.call(aten.mul.Tensor, skipped, self._gap()))
+        return rec.call(aten._to_copy.default, byte, dtype=torch.int8)
+
+    def restored(self, rec: Recorder, byte: Value) -> Value:
+        place = rec.call(aten._to_copy.default, byte, dtype=torch.int64)
+        skipped = self._rows(rec, place, self.kernel[1])
+        distance = rec.call(aten.add.Tensor, place, rec.call(aten.mul.Tensor, skipped, self._gap()))
+        return rec.call(aten.add.Tensor, distance, self._corner(rec, byte.spec))
+
+    def _gap(self) -> int:
+        return self.width - self.kernel[1]
+
+    def _rows(self, rec: Recorder, place: Value, length: int) -> Value:
+        """Whole rows of this length before `place`; compares, since dividing integers is slow."""
+        reached = [rec.call(aten.ge.Scalar, place, length * k) for k in range(1, self.kernel[0])]
+        counts = [rec.call(aten._to_copy.default, r, dtype=torch.int64) for r in reached]
+        if not counts:
+            return rec.call(aten.zeros_like.default, place)
+        return functools.reduce(lambda a, b: rec.call(aten.add.Tensor, a, b), counts)
+
+    def _corner(self, rec: Recorder, spec: Spec) -> Value:
+        """Position of each window's first element, which padding may put outside the plane."""
+        across = self._starts(rec, spec, 1)
+        down = rec.call(aten.mul.Tensor, self._starts(rec, spec, 0), self.width)
+        return rec.call(aten.add.Tensor, rec.call(aten.unsqueeze.default, down, 1), across)
+
+    def _starts(self, rec: Recorder, spec: Spec, axis: int) -> Value:
+        count = rec.call(aten.arange.default, spec.shape[axis - 2], dtype=torch.int64, device=spec.device)
+        moved = rec.call(aten.mul.Tensor, count, self.stride[axis])
+        return rec.call(aten.sub.Tensor, moved, self.padding[axis])
+
+
+def _window(op: Op, plane: tuple[int, ...]) -> _Window | None:
+    """The pooling's window, if a byte tells every position in it from the others."""
+    if op.func is not aten.max_pool2d_with_indices.default:
+        return None
+    args = [*op.args, *([], 0, 1, False)[len(op.args) - 2 :]]
+    kernel, stride, padding, dilation = (_pair(a) for a in args[1:5])
+    if dilation != (1, 1) or math.prod(kernel) > 2**7 or kernel[1] > plane[1]:
+        return None
+    return _Window(plane[1], kernel, stride or kernel, padding)
+
+
+def _pair(a: Any) -> tuple[int, ...]:
+    sizes = (a,) if isinstance(a, int) else tuple(a)
+    return sizes * 2 if len(sizes) == 1 else sizes
+
+
+# -- parts of a concatenation that is kept anyway ------------------------------------------------------------
+
+
+def _members_of_concatenations(trace: Trace, rec: Recorder) -> None:
+    """A tensor that the backward reads, and that lies in a concatenation which it reads too, is read from there."""
+    read = {v for op in trace.ops if op.stage == BACKWARD for v in inputs_of(op)}
+    given = set(trace.outputs)
+    replaced: dict[Value, Any] = {}
+    made: list[Op] = []
+    for op in trace.ops:
+        if op.func is not aten.cat.default or op.stage != FORWARD or op.outs[0] not in read:
+            continue
+        whole, start = op.outs[0], 0
+        axis = op.args[1] if len(op.args) > 1 else 0
+        if not _is_plain(whole.spec) or any(not _is_plain(v.spec) for v in op.args[0]):
+            continue
+        for part in op.args[0]:
+            if len(part.spec.shape) != len(whole.spec.shape):
+                continue  # the legacy empty tensor, which any concatenation may have
+            end = start + part.spec.shape[axis]
+            owned = part.op is not None and not part.op.view and part not in given
+            if part in read and owned and part.spec.dtype == whole.spec.dtype and part not in replaced:
+                with _recording(rec, made, op):
+                    piece = rec.call(aten.slice.Tensor, whole, axis, start, end)
+                    keep = torch.contiguous_format
+                    replaced[part] = rec.call(aten.clone.default, piece, memory_format=keep)
+            start = end
+    if not replaced:
+        return
+    first = next(k for k, op in enumerate(trace.ops) if op.stage == BACKWARD)
+    for op in trace.ops[first:]:
+        if op.stage == BACKWARD:
+            op.args = substitute(op.args, replaced)
+            op.kwargs = substitute(op.kwargs, replaced)
+    trace.ops[first:first] = made
