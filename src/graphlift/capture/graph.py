@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch import fx
 
 from ..guards import Source
 from .trackers import TensorVar
+
+if "numpy" in sys.modules:  # its scalars print as np.float64(0.5) in the code of a graph
+    fx.graph._register_custom_builtin("np", "import numpy as np", sys.modules["numpy"])
 
 
 class GraphBuilder:
