@@ -198,3 +198,14 @@ def test_generator_given(x: Tensor, generator):
 def test_deque_given(x: Tensor, queue):
     queue.append(3)
     return x + queue[0], list(queue), queue.maxlen
+
+
+class Doubling(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, (value, value))
+
+
+@program()
+def test_fromkeys(x: Tensor):
+    ordered = collections.OrderedDict.fromkeys([1], 2)
+    return dict.fromkeys((1, 2), x + 1), Doubling.fromkeys("ab", 3), {}.fromkeys("xy"), ordered

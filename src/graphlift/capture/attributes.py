@@ -160,6 +160,8 @@ def find_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
         return ConstVar(cls)
     if isinstance(raw, types.FunctionType):
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
+    if isinstance(raw, types.ClassMethodDescriptorType):
+        return MethodVar(ConstVar(raw), ConstVar(cls, Const(cls, cls.__name__)))
     raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
 
 

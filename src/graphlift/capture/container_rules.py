@@ -12,12 +12,14 @@ from typing import Any
 
 from .attributes import find_attr, python_type
 from .breaks import Break, Raised
+from .calls import call
 from .capture import Capture, NotConst, describe
 from .frame import key_tracker
 from .iterator_rules import sort_items
 from .protocol import (
     change_list,
     change_set,
+    extend_from,
     extend_list,
     get_iter,
     inplace,
@@ -73,8 +75,7 @@ def _append(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(list.extend)
 def _extend(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    items = iterate(cap, args[1])
-    extend_list(cap, own(cap, args[0], ListVar), items)
+    extend_from(cap, own(cap, args[0], ListVar), args[1])
     return NONE
 
 
@@ -204,6 +205,17 @@ def _new_dict(cls: type) -> None:
 
 _new_dict(dict)
 _new_dict(collections.OrderedDict)
+
+
+@rule(dict.__dict__["fromkeys"], collections.OrderedDict.__dict__["fromkeys"])
+def _fromkeys(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """``cls.fromkeys(keys, value)``: through the subclass's own ``__setitem__``, as CPython does."""
+    if kwargs or len(args) not in (2, 3):
+        raise Break("unsupported-builtin", "dict.fromkeys with keywords or a wrong number of arguments")
+    made = call(cap, args[0], [], {})
+    for key in iterate(cap, args[1]):
+        set_item(cap, made, key, args[2] if len(args) > 2 else NONE)
+    return made
 
 
 @rule(dict.__init__, collections.OrderedDict.__init__)
