@@ -151,6 +151,10 @@ class Capture:
         self.changed: dict[int, Tracker] = {}
         self.state_log: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.restore_calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        #: Contexts of torch that are open: where to end if one must not be left open, and how to leave them.
+        self.entered: dict[int, int] = {}
+        self.closers: list[Callable[[], Any]] = []
+        self.guarded = False
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
         self.raise_points: dict[int, tuple[int, Tracker]] = {}

@@ -31,8 +31,9 @@ from ..bytecode import (
 )
 from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
+from ..fake import is_view_of_leaf
 from ..frame import FROZEN, SKIP, Callee, Disabled, Handover, current_owner, entries
-from ..guards import Arg, Const, DistinctTensors, Func, NoOverlap, StorageOffset, compile_guards
+from ..guards import Arg, Const, DistinctTensors, Func, NoOverlap, Predicate, StorageOffset, compile_guards
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
 from . import (  # noqa: F401  (they fill the table of rules)
@@ -52,7 +53,8 @@ from .frame import Frame, enter
 from .reasons import BreakReason, StackFrame
 from .region import Region
 from .residual import Residual, build_function
-from .torch_rules import StateSnapshot
+from .torch_contexts import changed_facts, protected
+from .torch_state import StateSnapshot
 from .trackers import NULL, CellVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
@@ -269,6 +271,8 @@ def _execute(func: types.FunctionType, args: tuple[Any, ...], stop_at: int | Non
         step, _ = cap.raise_points[id(raised.value)]
         raise _Restart(step, _reason("exception-raised", detail, "", frame)) from None
     finally:
+        while cap.closers:
+            cap.closers.pop()()
         for fn, call_args in snapshot.restoring_calls(cap.state_log):
             fn(*call_args)
         torch.set_rng_state(rng)
@@ -327,6 +331,8 @@ def _finish(
         start = time.perf_counter()
         compiled = options.backend(gm, list(cap.builder.input_tensors))
         timings["backend"] = time.perf_counter() - start
+        if cap.state_log or cap.guarded:
+            compiled = protected(compiled, changed_facts(cap))
         residual.names["__graph"] = Disabled(compiled)
         inputs = "__in" if len(residual.fetch) == residual.graph_inputs else f"__in[:{residual.graph_inputs}]"
         names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
@@ -379,7 +385,7 @@ def _all_guards(cap: Capture) -> list[Any]:
     sources = tuple(cap.builder.input_sources)
     if len(sources) > 1:
         guards.append(DistinctTensors(sources))
-    return guards + _alias_guards(cap) + _memory_guards(cap)
+    return guards + _alias_guards(cap) + _memory_guards(cap) + _writable_guards(cap)
 
 
 def _memory_guards(cap: Capture) -> list[Any]:
@@ -406,6 +412,22 @@ def _memory_guards(cap: Capture) -> list[Any]:
     if alone and (others or len(alone) > 1):
         guards.append(NoOverlap(alone, others))
     return guards
+
+
+def _writable_guards(cap: Capture) -> list[Any]:
+    """Inputs changed in place that are no leaves stay so: leaves and their views refuse it, at the user's line."""
+    builder = cap.builder
+    return [
+        Predicate(_may_be_written, (source,), f"{source.name()} is no leaf and no view of one")
+        for source, tensor, (fake, version) in zip(
+            builder.input_sources, builder.input_tensors, builder.input_versions
+        )
+        if tensor.requires_grad and fake._version != version and _may_be_written(tensor)
+    ]
+
+
+def _may_be_written(tensor: torch.Tensor) -> bool:
+    return not (tensor.requires_grad and (tensor.is_leaf or is_view_of_leaf(tensor)))
 
 
 def _alias_guards(cap: Capture) -> list[Any]:

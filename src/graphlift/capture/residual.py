@@ -202,6 +202,9 @@ class Residual:
         return name
 
     def _object(self, tracker: ObjectVar) -> str:
+        if id(tracker) in self.cap.entered:
+            detail = f"a {tracker.cls.__name__} that is open at a graph break"
+            raise RunEagerly("context-manager", detail, earlier=self.cap.entered[id(tracker)])
         name = self.memo[id(tracker)] = self.fresh("v")
         cls = self.constant(tracker.cls)
         payload = tracker.payload
@@ -280,7 +283,8 @@ class Residual:
             and not isinstance(func.value, types.FunctionType)
             and hasattr(type(func.value), "__get__")
         ):
-            text = f"{self.expr(func)}.__get__({self.expr(tracker.self_var)})"
+            of_class = isinstance(func.value, types.ClassMethodDescriptorType)
+            text = f"{self.expr(func)}.__get__({'None, ' if of_class else ''}{self.expr(tracker.self_var)})"
         else:
             text = f"{self.constant(types.MethodType)}({self.expr(func)}, {self.expr(tracker.self_var)})"
         name = self.memo[id(tracker)] = self.fresh("method")

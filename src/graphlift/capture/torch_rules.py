@@ -30,110 +30,11 @@ from .protocol import (
     unary,
 )
 from .rules import RULES, rule
+from .torch_state import constants
 from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
-
-# --- global state ----------------------------------------------------------------------------------------------------------
-
-STATE_SETTERS: tuple[Callable[..., Any], ...] = (
-    torch._C._set_grad_enabled,
-    torch.set_autocast_enabled,
-    torch.set_autocast_dtype,
-    torch.set_autocast_cache_enabled,
-    torch.autocast_increment_nesting,
-    torch.autocast_decrement_nesting,
-    torch.clear_autocast_cache,
-)
-STATE_GETTERS: tuple[Callable[..., Any], ...] = (
-    torch.is_grad_enabled,
-    torch.is_autocast_enabled,
-    torch.is_autocast_cpu_enabled,
-    torch.get_autocast_dtype,
-    torch.get_autocast_cpu_dtype,
-    torch.get_autocast_gpu_dtype,
-    torch.is_autocast_cache_enabled,
-    torch.get_default_dtype,
-    torch.is_inference_mode_enabled,
-    torch.are_deterministic_algorithms_enabled,
-    torch.is_deterministic_algorithms_warn_only_enabled,
-    torch._C._is_torch_function_mode_enabled,
-    torch._C._get_tracing_state,
-    torch._C._get_cudnn_enabled,
-    torch._C._get_privateuse1_backend_name,
-    torch._C._get_accelerator,
-    torch.cuda.is_available,
-    torch.cuda.is_initialized,
-    torch.cuda.device_count,
-    torch.amp.is_autocast_available,
-    torch.is_autocast_xla_enabled,
-    torch.xpu.is_available,
-    torch.cuda.is_current_stream_capturing,
-    torch.xpu._is_in_bad_fork,
-    torch._C._is_flash_attention_available,
-    torch.backends.cuda.is_flash_attention_available,
-)
-
-
-def _values(cap: Capture, args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
-    try:
-        return [cap.value_of(a) for a in args], {k: cap.value_of(v) for k, v in kwargs.items()}
-    except NotConst:
-        raise Break("unsupported-call", "global state set from a value that is not a constant") from None
-
-
-def _state_rules() -> None:
-    for setter in STATE_SETTERS:
-
-        @rule(setter)
-        def set_state(cap: Capture, args: Args, kwargs: Kwargs, fn: Callable[..., Any] = setter) -> Tracker:
-            values, named = _values(cap, args, kwargs)
-            return cap.from_python(cap.set_state(fn, (*values, *named.values())))
-
-    for getter in dict.fromkeys(STATE_GETTERS):
-
-        @rule(getter)
-        def get_state(cap: Capture, args: Args, kwargs: Kwargs, fn: Callable[..., Any] = getter) -> Tracker:
-            values, named = _values(cap, args, kwargs)
-            return evaluate(cap, fn, *values, **named)
-
-
-_state_rules()
-
-
-class StateSnapshot:
-    """Global state at the start of a capture, and the calls that bring it back."""
-
-    def __init__(self) -> None:
-        self.grad = torch.is_grad_enabled()
-        self.devices = {
-            d: (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")
-        }
-        self.cache = torch.is_autocast_cache_enabled()
-
-    def restoring_calls(
-        self, log: list[tuple[Callable[..., Any], tuple[Any, ...]]]
-    ) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """What must be called, now, for the state to be what it was; ``log`` is what the region called."""
-        calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        if torch.is_grad_enabled() != self.grad:
-            calls.append((torch._C._set_grad_enabled, (self.grad,)))
-        for device, (enabled, dtype) in self.devices.items():
-            if torch.is_autocast_enabled(device) != enabled:
-                calls.append((torch.set_autocast_enabled, (device, enabled)))
-            if torch.get_autocast_dtype(device) != dtype:
-                calls.append((torch.set_autocast_dtype, (device, dtype)))
-        if torch.is_autocast_cache_enabled() != self.cache:
-            calls.append((torch.set_autocast_cache_enabled, (self.cache,)))
-        depth = sum(
-            (fn is torch.autocast_increment_nesting) - (fn is torch.autocast_decrement_nesting)
-            for fn, _ in log
-        )
-        calls += [(torch.autocast_decrement_nesting, ())] * max(depth, 0)
-        calls += [(torch.autocast_increment_nesting, ())] * max(-depth, 0)
-        return calls
-
 
 def _constant(value: Any, *targets: Any) -> None:
     for target in targets:
@@ -180,7 +81,7 @@ def _construct_for_real(cls: type) -> None:
 
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        values, named = _values(cap, args, kwargs)
+        values, named = constants(cap, args, kwargs)
         made = ObjectVar(cls)
         for name, value in vars(cls(*values, **named)).items():
             made.attrs.known[name] = cap.from_python(value)
@@ -210,7 +111,7 @@ def _legacy_constructor(cls: Any, dtype: torch.dtype | None) -> None:
 
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        values, named = _values(cap, args, kwargs)
+        values, named = constants(cap, args, kwargs)
         kind: Kwargs = {"dtype": ConstVar(dtype or torch.get_default_dtype())}
         if not named and len(values) == 1 and type(values[0]) in (list, tuple):
             numbers = list(flattened(values[0]))
@@ -360,7 +261,7 @@ def _tensor_size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @method("new")
 def _tensor_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """The legacy factory: of sizes, an uninitialised tensor. (Of a list it would be that data; a graph shows both alike.)"""
-    values, named = _values(cap, args[1:], kwargs)
+    values, named = constants(cap, args[1:], kwargs)
     if len(values) == 1 and type(values[0]) is torch.Size:
         values = list(values[0])
     if named or not all(type(size) is int for size in values):

@@ -1,0 +1,240 @@
+"""Torch's global state during capture: what is set is set for real, put back at the end, and replayed by the graph.
+
+In: calls of torch's setters and getters. Out: graph nodes, and guards on what is read and not part of `GlobalState`.
+Always: one row per setter, with the fact that it changes; every fact is as before once a capture ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.backends import cuda, cudnn
+
+from ..guards import Predicate
+from .breaks import Break
+from .capture import Capture, NotConst
+from .protocol import evaluate
+from .rules import RULES, rule
+from .trackers import Tracker
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One piece of state: ``write(*read())`` leaves it as it is."""
+
+    read: Callable[[], tuple[Any, ...]]
+    write: Callable[..., Any]
+
+
+def _single(read: Callable[[], Any]) -> Callable[[], tuple[Any, ...]]:
+    return lambda: (read(),)
+
+
+def set_deterministic(enabled: bool, warn_only: bool) -> None:
+    """Both flags of deterministic algorithms."""
+    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+def set_autocast(device: str, enabled: bool, dtype: torch.dtype) -> None:
+    """Autocast of one kind of device."""
+    torch.set_autocast_enabled(device, enabled)
+    torch.set_autocast_dtype(device, dtype)
+
+
+def _autocast_fact(device: str) -> Fact:
+    return Fact(
+        lambda: (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)), set_autocast
+    )
+
+
+def _flag(getter: str, setter: str) -> tuple[Callable[..., Any], Fact] | None:
+    read, write = getattr(torch._C, getter, None), getattr(torch._C, setter, None)
+    return None if read is None or write is None else (write, Fact(_single(read), write))
+
+
+_GRAD = Fact(_single(torch.is_grad_enabled), torch._C._set_grad_enabled)
+_CACHE = Fact(_single(torch.is_autocast_cache_enabled), torch.set_autocast_cache_enabled)
+_DTYPE = Fact(_single(torch.get_default_dtype), torch._C._set_default_dtype)
+_DETERMINISTIC = Fact(
+    lambda: (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    ),
+    set_deterministic,
+)
+_ANOMALY = Fact(
+    lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()), torch.set_anomaly_enabled
+)
+_DEVICES = tuple(map(_autocast_fact, ("cpu", "cuda")))
+
+#: Setters, and the facts they change. Depth of autocast is counted in the log instead.
+SETTERS: dict[Callable[..., Any], tuple[Fact, ...]] = {
+    torch._C._set_grad_enabled: (_GRAD,),
+    torch.set_autocast_enabled: _DEVICES,
+    torch.set_autocast_dtype: _DEVICES,
+    torch.set_autocast_cache_enabled: (_CACHE,),
+    torch.autocast_increment_nesting: (),
+    torch.autocast_decrement_nesting: (),
+    torch.clear_autocast_cache: (),
+    torch._C._set_default_dtype: (_DTYPE,),
+    set_deterministic: (_DETERMINISTIC,),
+    torch.set_anomaly_enabled: (_ANOMALY,),
+}
+#: Flags that only say which kernel runs, by the names of their getters and setters.
+_FLAGS = (
+    ("_get_flash_sdp_enabled", "_set_sdp_use_flash"),
+    ("_get_mem_efficient_sdp_enabled", "_set_sdp_use_mem_efficient"),
+    ("_get_math_sdp_enabled", "_set_sdp_use_math"),
+    ("_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"),
+    ("_get_overrideable_sdp_enabled", "_set_sdp_use_overrideable"),
+    ("_get_sdp_priority_order", "_set_sdp_priority_order"),
+    ("_get_math_sdp_allow_fp16_bf16_reduction", "_set_math_sdp_allow_fp16_bf16_reduction"),
+    ("_get_cublas_allow_tf32", "_set_cublas_allow_tf32"),
+    ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
+    ("_get_cudnn_enabled", "_set_cudnn_enabled"),
+    ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+    ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+    ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+    ("_get_mkldnn_enabled", "_set_mkldnn_enabled"),
+    ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
+    ("_get_nnpack_enabled", "_set_nnpack_enabled"),
+    ("_is_multithreading_enabled", "_set_multithreading_enabled"),
+    ("_get_warnAlways", "_set_warnAlways"),
+)
+SETTERS.update((setter, (fact,)) for setter, fact in filter(None, (_flag(*row) for row in _FLAGS)))
+
+#: Setters whose whole effect is decided while operators are recorded; any other one keeps the graph in eager.
+DECIDED_WHEN_RECORDED = frozenset(
+    (
+        torch._C._set_grad_enabled,
+        torch.set_autocast_enabled,
+        torch.set_autocast_dtype,
+        torch.set_autocast_cache_enabled,
+        torch.autocast_increment_nesting,
+        torch.autocast_decrement_nesting,
+        torch.clear_autocast_cache,
+        torch._C._set_default_dtype,
+        set_autocast,
+    )
+)
+
+#: Read for real; the guard on global state covers them, or nothing changes them.
+GETTERS: tuple[Callable[..., Any], ...] = (
+    torch.is_grad_enabled,
+    torch.is_autocast_enabled,
+    torch.is_autocast_cpu_enabled,
+    torch.get_autocast_dtype,
+    torch.get_autocast_cpu_dtype,
+    torch.get_autocast_gpu_dtype,
+    torch.is_autocast_cache_enabled,
+    torch.get_default_dtype,
+    torch.is_inference_mode_enabled,
+    torch.are_deterministic_algorithms_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+    torch._C._is_torch_function_mode_enabled,
+    torch._C._len_torch_function_stack,
+    torch._C._len_torch_dispatch_stack,
+    torch._C._get_tracing_state,
+    torch._C._get_privateuse1_backend_name,
+    torch._C._get_accelerator,
+    torch.cuda.is_available,
+    torch.cuda.is_initialized,
+    torch.cuda.device_count,
+    torch.amp.is_autocast_available,
+    torch.is_autocast_xla_enabled,
+    torch.xpu.is_available,
+    torch.cuda.is_current_stream_capturing,
+    torch.xpu._is_in_bad_fork,
+    torch._C._is_flash_attention_available,
+    cuda.is_flash_attention_available,
+    torch.backends.mps.is_available,
+    torch.backends.mkldnn.is_available,
+    cudnn.is_available,
+    cudnn.version,
+    torch.distributed.is_available,
+    torch._C._has_mkldnn if callable(torch._C._has_mkldnn) else torch.is_grad_enabled,
+)
+#: Read for real under a guard of their own.
+GUARDED_GETTERS: tuple[Callable[..., Any], ...] = (
+    torch.get_num_threads,
+    torch.get_num_interop_threads,
+    torch.is_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled,
+    *(getattr(torch._C, getter) for getter, _ in _FLAGS if hasattr(torch._C, getter)),
+    *((torch.distributed.is_initialized,) if torch.distributed.is_available() else ()),
+    *((torch.onnx.is_in_onnx_export,) if hasattr(torch, "onnx") else ()),
+)
+
+
+def constants(cap: Capture, args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments as Python values; a break where one is not known."""
+    try:
+        return [cap.value_of(a) for a in args], {k: cap.value_of(v) for k, v in kwargs.items()}
+    except NotConst:
+        raise Break("unsupported-call", "global state set from a value that is not a constant") from None
+
+
+def _register_setter(setter: Callable[..., Any]) -> None:
+    @rule(setter)
+    def set_state(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        values, named = constants(cap, args, kwargs)
+        return cap.from_python(cap.set_state(setter, (*values, *named.values())))
+
+
+def _register_getter(getter: Callable[..., Any], guarded: bool) -> None:
+    @rule(getter)
+    def get_state(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        values, named = constants(cap, args, kwargs)
+        if guarded and not any(fn in SETTERS for fn, _ in cap.state_log):
+            found = getter(*values, **named)
+            name = getattr(getter, "__name__", str(getter))
+            cap.guard(Predicate(lambda: getter(*values, **named) == found, (), f"{name}() == {found!r}"))
+        return evaluate(cap, getter, *values, **named)
+
+
+@rule(torch.use_deterministic_algorithms)
+def _use_deterministic(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    values, named = constants(cap, args, kwargs)
+    mode = values[0] if values else named["mode"]
+    return cap.from_python(cap.set_state(set_deterministic, (mode, named.get("warn_only", False))))
+
+
+for _setter in SETTERS:
+    _register_setter(_setter)
+for _getter in dict.fromkeys(GETTERS):
+    if _getter not in RULES:
+        _register_getter(_getter, guarded=False)
+for _getter in dict.fromkeys(GUARDED_GETTERS):
+    if _getter not in RULES:
+        _register_getter(_getter, guarded=True)
+
+_FACTS: tuple[Fact, ...] = tuple(dict.fromkeys(fact for facts in SETTERS.values() for fact in facts))
+
+
+class StateSnapshot:
+    """Global state at the start of a capture, and the calls that bring it back."""
+
+    def __init__(self) -> None:
+        self.values = [fact.read() for fact in _FACTS]
+
+    def restoring_calls(self, log: list[Call]) -> list[Call]:
+        """What must be called, now, for the state to be what it was; ``log`` is what the region called."""
+        calls = [
+            (fact.write, before)
+            for fact, before in zip(_FACTS, self.values, strict=True)
+            if fact.read() != before
+        ]
+        depth = sum(
+            (fn is torch.autocast_increment_nesting) - (fn is torch.autocast_decrement_nesting)
+            for fn, _ in log
+        )
+        calls += [(torch.autocast_decrement_nesting, ())] * max(depth, 0)
+        calls += [(torch.autocast_increment_nesting, ())] * max(-depth, 0)
+        return calls
