@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphlift import config, errors
+    from graphlift.aot import aot_function, aot_module
     from graphlift.api import compile, explain
     from graphlift.backends import list_backends, register_backend
     from graphlift.control import disable, reset
@@ -32,6 +33,8 @@ __version__ = "0.1.0"
 _HOMES: dict[str, str] = {
     "GraphliftError": "errors",
     "allow_in_graph": "marks",
+    "aot_function": "aot",
+    "aot_module": "aot",
     "assume_constant_result": "marks",
     "compile": "api",
     "disable": "control",
@@ -60,6 +63,8 @@ _NOT_BUILT: dict[str, tuple[str, str]] = {
 __all__ = [
     "GraphliftError",
     "allow_in_graph",
+    "aot_function",
+    "aot_module",
     "assume_constant_result",
     "compile",
     "config",

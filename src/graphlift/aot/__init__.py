@@ -5,6 +5,17 @@ Always: the graphs handed to compilers are functional ATen; every effect is put 
 """
 
 from .compiled import Compiled, compile_graph, interpret
+from .functions import aot_function, aot_module
+from .partition import partition, save_all
 from .plan import FallBack
 
-__all__ = ["Compiled", "FallBack", "compile_graph", "interpret"]
+__all__ = [
+    "Compiled",
+    "FallBack",
+    "aot_function",
+    "aot_module",
+    "compile_graph",
+    "interpret",
+    "partition",
+    "save_all",
+]

@@ -21,9 +21,10 @@ from .absent import without
 from .emit import emit, fake_of
 from .ir import Op, Trace, Value, memory_root, substitute
 from .joint import Joint, trace_joint
+from .listing import ListingRecorder
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
-from .record import Decompositions
+from .record import Decompositions, Recorder
 from .training import Again, Layout, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
@@ -87,19 +88,30 @@ def compile_graph(
     bw_compiler: Compiler | None = None,
     decompositions: Decompositions | None = None,
     partitioner: Partitioner | None = None,
+    listing: bool = False,
 ) -> Compiled:
     """Compile a torch-level graph for inputs like these (metadata, aliasing and modes as now).
 
-    Without a `partitioner` it is the minimum cut within `config.activation_memory_budget`.
+    Without a `partitioner` it is the minimum cut within `config.activation_memory_budget`. With `listing`, the form
+    "traced" shows the operators as autograd called them.
     """
     if partitioner is None:
         partitioner = functools.partial(partition, budget=config.activation_memory_budget)
     forms = Forms()
     forms.put("captured", gm)
+    recorders: list[Recorder] = []
+
+    def recorder() -> Recorder:
+        recorders.append((ListingRecorder if listing else Recorder)(decompositions))
+        return recorders[-1]
+
     with collector_paused():
-        return _compile(
-            gm, example_inputs, forms, fw_compiler, bw_compiler or fw_compiler, decompositions, partitioner
+        compiled = _compile(
+            gm, example_inputs, forms, fw_compiler, bw_compiler or fw_compiler, recorder, partitioner
         )
+    if recorders and isinstance(recorders[-1], ListingRecorder):
+        forms.later("traced", recorders[-1].listing.module)
+    return compiled
 
 
 def _compile(
@@ -108,12 +120,12 @@ def _compile(
     forms: Forms,
     fw_compiler: Compiler,
     bw_compiler: Compiler,
-    decompositions: Decompositions | None,
+    recorder: Callable[[], Recorder],
     partitioner: Partitioner,
 ) -> Compiled:
     start = time.perf_counter()
     try:
-        joint = trace_joint(gm, example_inputs, decompositions)
+        joint = trace_joint(gm, example_inputs, recorder)
     except FallBack as e:
         result = Compiled(_eager(gm), forms)
         result.fallback_reason = str(e)

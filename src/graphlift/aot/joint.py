@@ -6,7 +6,7 @@ Always: autograd itself, run on fakes above the recorder, decides every gradient
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ from .plan import (
     Surroundings,
     SyntheticBase,
 )
-from .record import Decompositions, Recorder
+from .record import Recorder
 from .saved import eager_saved_bytes
 from .views import ViewStep, replay
 
@@ -81,22 +81,23 @@ class _Inputs:
     bases: list[tuple[tuple[int, ...], Value, FakeTensor]] = field(default_factory=list)
 
 
-def trace_joint(gm: fx.GraphModule, inputs: Sequence[Tensor], decompositions: Decompositions | None) -> Joint:
+def trace_joint(
+    gm: fx.GraphModule, inputs: Sequence[Tensor], recorder: Callable[[], Recorder] = Recorder
+) -> Joint:
     """Trace once; once more with aliased inputs merged if the first trace wrote to one of them."""
-    joint = _trace(gm, inputs, decompositions, merge=())
+    joint = _trace(gm, inputs, recorder(), merge=())
     written = {m.input for m in joint.around.mutations}
     merge = tuple(g for g in joint.storage_groups if written & set(g))
-    return _trace(gm, inputs, decompositions, merge) if merge else joint
+    return _trace(gm, inputs, recorder(), merge) if merge else joint
 
 
 def _trace(
     gm: fx.GraphModule,
     inputs: Sequence[Tensor],
-    decompositions: Decompositions | None,
+    rec: Recorder,
     merge: tuple[tuple[int, ...], ...],
 ) -> Joint:
-    rec = Recorder(decompositions)
-    grad_mode, autocast = torch.is_grad_enabled(), _autocast_state()
+    grad_mode, autocast = torch.is_grad_enabled(), autocast_state()
     around = Surroundings(grad_mode=grad_mode, autocast=any(enabled for enabled, _ in autocast))
     rec.compress_masks = grad_mode
     sources: list[tuple[int, fx.Node]] = []
@@ -105,7 +106,7 @@ def _trace(
         with rec:
             outs = _run(gm, given, rec, sources)
         around.grad_mode_after = torch.is_grad_enabled()
-        if _autocast_state() != autocast:
+        if autocast_state() != autocast:
             raise FallBack("the region changes autocast and leaves it changed")
         traced = _Outputs(rec, given, around)
         try:
@@ -445,7 +446,10 @@ class _Outputs:
             self.slots.append(fake)
             rec.trace.outputs.append(home.base)
             self.around.differentiable.append(became_differentiable and fake.requires_grad)
-            self.around.mutations.append(Mutation(i, slot, became_differentiable, hidden))
+            resized = None if in_place or fake.spec.shape == home.first.spec.shape else fake.spec
+            if resized is not None and (became_differentiable or hidden):
+                raise FallBack("an input is resized under autograd, or behind its back")
+            self.around.mutations.append(Mutation(i, slot, became_differentiable, hidden, resized))
         for group, value, base in given.bases:
             slot = None
             written = tuple(i for i in group if given.fakes[i]._version != given.versions[i])
@@ -499,7 +503,7 @@ def _dense(spec: Any) -> Any:
     return make_spec(spec.shape, tuple(reversed(stride)), 0, spec.dtype, spec.device)
 
 
-def _autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
+def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:
     return tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES)
 
 
