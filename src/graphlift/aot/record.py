@@ -15,7 +15,7 @@ from torch import Tensor
 from ..fake import DataDependent, FakeMode, FakeStorage, FakeTensor, Spec, Unsupported
 from ..fake import mode as rules
 from ..fake.mode import metadata_key
-from ..fake.ops import Kind, OpInfo, aten, op_info
+from ..fake.ops import Kind, OpInfo, aten, functional_form, op_info
 from ..fake.spec import make_spec, spec_of
 from ..fake.tensor import new_fake, set_metadata
 from . import mutating, training_ops
@@ -33,7 +33,7 @@ _BELOW_AUTOGRAD |= torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 class Home(FakeStorage):
     """A storage while recording: its current value, counted in versions, and the tensor that owns it."""
 
-    __slots__ = ("base", "version", "root", "first", "reached")
+    __slots__ = ("base", "version", "root", "first", "reached", "viewed")
 
     def __init__(self, nbytes: int, base: Value) -> None:
         super().__init__(nbytes)
@@ -41,6 +41,7 @@ class Home(FakeStorage):
         self.first = base
         self.version = 0
         self.root: FakeTensor | None = None
+        self.viewed = False
         self.reached = False  # whether a view reads memory between or beyond the first value's elements
 
     def check(self) -> None:
@@ -98,6 +99,7 @@ class Recorder(FakeMode):
         return value.value
 
     def alias(self, of: FakeTensor, step: ViewStep, value: Value) -> FakeTensor:
+        of.home.viewed = True
         fake = new_fake(self, step.spec, of.home)
         fake.path, fake.value, fake.seen = (*of.path, step), value, of.home.version
         return fake
@@ -319,7 +321,7 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
 def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     rules._inplace(rec, info, key, args, kwargs)  # eager's errors
     _require_order(info, args)
-    form = mutating.functional_form(info.func)
+    form = functional_form(info.func)
     if form is None or (info.random and not _is_contiguous(args[0].spec)):
         # Random operators fill in memory order, so they must see the very strides that eager's tensor has.
         return _writes_generic(rec, info, args, kwargs)
@@ -341,7 +343,7 @@ def _require_order(info: OpInfo, args: tuple) -> None:
 def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     if info.silent is not None:
         return _batch_norm(rec, info, key, args, kwargs)
-    form = mutating.functional_form(info.func)
+    form = functional_form(info.func)
     targets = rules.written(info, args, kwargs)
     if form is None or _tangled(list(targets.values()), args, kwargs):
         return _writes_generic(rec, info, args, kwargs)
@@ -370,14 +372,21 @@ def _tangled(targets: list, args: tuple, kwargs: dict) -> bool:
 def _write_out(rec: Recorder, target: FakeTensor, value: FakeTensor) -> None:
     """`out=`: write, giving the target the result's shape if it has another (eager resizes)."""
     if target.spec.shape != value.spec.shape:
-        if target.path or target.spec.numel() != 0 or target.home.root is not target:
-            raise Unsupported("out=", "the output tensor has the wrong shape")
+        _require_growable("out=", target)
         spec = make_spec(value.spec.shape, value.spec.stride, 0, target.spec.dtype, target.spec.device)
         target.home.nbytes = max(target.home.nbytes, spec.nbytes)
         set_metadata(target, spec, target.home)
         target.path = ()
-    _require_cast(value.spec.dtype, target.spec.dtype)
+    if value.spec.dtype != target.spec.dtype:
+        raise Unsupported("out=", f"writes {value.spec.dtype} into a tensor of {target.spec.dtype}")
     rec.write(target, rec.read(value))
+
+
+def _require_growable(name: str, target: FakeTensor) -> None:
+    """Only a tensor without contents or views can be given another shape. Raises: Unsupported."""
+    home = target.home
+    if target.path or target.spec.numel() != 0 or home.root is not target or home.viewed:
+        raise Unsupported(name, "resizes a tensor that has contents or views")
 
 
 def _require_cast(result: torch.dtype, target: torch.dtype) -> None:
@@ -448,7 +457,10 @@ def _writes_generic(
 
     t_args, t_kwargs = [template(a) for a in args], {k: template(v) for k, v in kwargs.items()}
     device = rules.result_device(info, args, kwargs)
-    result, _ = rules.call_on_meta(info, args, kwargs)
+    result, standins = rules.call_on_meta(info, args, kwargs)
+    for f in rules.fakes_in(targets, []):
+        if id(f) in standins and tuple(standins[id(f)].shape) != f.spec.shape:
+            raise Unsupported(info.name, "resizes a tensor")
     results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)
     fresh = [rules.recipe_of(v, device) for r, v in zip(info.returns, results, strict=False) if r is None]
     new_specs = [_at_zero(homes[h].base.spec) for h in order]
@@ -489,8 +501,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
     form = _AS_VIEW.get(info.func)
     if form is None or info.func is aten.as_strided_.default:
         if spec.numel() > before.numel():
-            if before.numel() != 0 or target.path:
-                raise Unsupported(info.name, "grows the storage of a tensor")
+            _require_growable(info.name, target)
             fresh = rec.call(
                 aten.empty_strided.default,
                 list(spec.shape),
@@ -588,6 +599,7 @@ def _rnn_layer(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     **EFFECTS,
+    **rules.NUMBERS,
     aten.mkldnn_rnn_layer.default: _rnn_layer,
     aten._local_scalar_dense.default: rules._item,
     aten.lift_fresh.default: rules._lift,

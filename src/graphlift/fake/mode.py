@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..shapes.expr import Expr
+from ..shapes.table import SymbolTable
+from . import symbolic
 from .checks import as_eager, check_arguments, check_overlap
 from .corrections import contiguous_strides, correct
 from .errors import DataDependent, Unsupported
-from .ops import MIXED_DEVICES, Kind, OpInfo, aten, op_info
+from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
 from .tensor import FakeTensor, new_fake, set_metadata
 
@@ -44,6 +47,15 @@ class _Literal:
         self.value = value
 
 
+def _cloned(leaf: Any, _like: Any) -> Any:
+    return torch.clone(leaf)
+
+
+def is_view_of_leaf(t: Tensor) -> bool:
+    """Whether autograd refuses changes of `t` in place: it is a view of a leaf that requires a gradient."""
+    return t._is_view() and t._base is not None and t._base.is_leaf and t._base.requires_grad
+
+
 class FakeMode(TorchDispatchMode):
     """Context in which operators on fakes, and factory functions, give fakes."""
 
@@ -59,8 +71,9 @@ class FakeMode(TorchDispatchMode):
     def is_infra_mode(cls) -> bool:
         return True
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: SymbolTable | None = None) -> None:
         super().__init__()
+        self.sizes = sizes  # None: every size is a number
         self._fakes: dict[int, tuple[weakref.ref, FakeTensor]] = {}
         self._homes: dict[int, tuple[list[weakref.ref], FakeStorage]] = {}
         self.reading_data = False  # whether the detach now dispatched is an access to `.data`
@@ -72,6 +85,8 @@ class FakeMode(TorchDispatchMode):
         return self.dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        if self.sizes is not None:
+            args, kwargs = symbolic.plain_sizes(args), symbolic.plain_sizes(kwargs)
         rule = self.rules_by_operator.get(func)
         if rule is not None:
             result = rule(self, func, args, kwargs)
@@ -90,10 +105,10 @@ class FakeMode(TorchDispatchMode):
 
     # -- real tensors --------------------------------------------------------------------------------------
 
-    def from_real(self, t: Tensor) -> FakeTensor:
+    def from_real(self, t: Tensor, spec: Spec | None = None) -> FakeTensor:
         """The fake of a real tensor: the same fake each time, aliasing the fakes of its aliases.
 
-        Raises: Unsupported for tensors without strides or storage (sparse, nested, quantized, subclasses).
+        `spec` gives its metadata where they are not those of now (symbolic sizes). Raises: Unsupported for tensors without strides or storage (sparse, nested, quantized, subclasses).
         """
         if type(t) is FakeTensor:
             return t
@@ -101,8 +116,7 @@ class FakeMode(TorchDispatchMode):
         if known is not None and known[0]() is t:
             return known[1]
         require_plain(t)
-        device = t.device
-        spec = spec_of(t, device)
+        spec = spec_of(t, t.device) if spec is None else spec
         # As in eager, a tensor made outside inference mode has a version counter inside it too, and the reverse.
         if torch.is_inference_mode_enabled() == t.is_inference():
             fake = self._fake_like(t, spec, self._home_of(t, spec))
@@ -118,7 +132,7 @@ class FakeMode(TorchDispatchMode):
         if known is not None and any(r() is not None for r in known[0]):
             known[0].append(weakref.ref(t))
             return known[1]
-        home = FakeStorage(storage.nbytes())
+        home = FakeStorage(spec.nbytes if spec.symbolic else storage.nbytes())
         self._homes[storage._cdata] = ([weakref.ref(t)], home)
         return home
 
@@ -127,17 +141,18 @@ class FakeMode(TorchDispatchMode):
             fake = new_fake(self, spec, home, t.requires_grad)
         else:
             leaf = new_fake(self, spec, home, True)
-            fake = self.non_leaf(leaf)
+            # A view of a leaf refuses changes in place, as it does in eager.
+            fake = self.non_leaf(leaf, torch.Tensor.view_as if is_view_of_leaf(t) else _cloned)
         if isinstance(t, torch.nn.Parameter):
             fake._is_param = True
         return fake
 
-    def non_leaf(self, leaf: FakeTensor) -> FakeTensor:
-        """A differentiable copy of `leaf` with the same metadata and storage, and not a view of it."""
+    def non_leaf(self, leaf: FakeTensor, make: Callable[[Any, Any], Any] = _cloned) -> FakeTensor:
+        """A differentiable copy of `leaf` with the same metadata and storage, and not a view of it unless `make` is one."""
         self._minting = (leaf.spec, leaf.home)
         try:
             with torch.enable_grad():
-                return torch.clone(leaf)
+                return make(leaf, leaf)
         finally:
             self._minting = None
 
@@ -183,6 +198,19 @@ class FakeMode(TorchDispatchMode):
         return new_fake(self, spec, FakeStorage(spec.nbytes), requires_grad)
 
     # -- results -------------------------------------------------------------------------------------------
+
+    def involves_symbols(self, args: tuple, kwargs: dict) -> bool:
+        return self.sizes is not None and symbolic.is_symbolic(args, kwargs)
+
+    def pure_recipe(self, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+        if self.involves_symbols(args, kwargs):
+            return symbolic.recipe(self, info, key, args, kwargs, _pure_concrete)
+        return pure_recipe(info, key, args, kwargs)
+
+    def view_recipe(self, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+        if self.involves_symbols(args, kwargs):
+            return symbolic.recipe(self, info, None, args, kwargs, _view_concrete)
+        return view_recipe(info, key, args, kwargs)
 
     def fresh(self, spec: Spec) -> FakeTensor:
         return new_fake(self, spec, FakeStorage(spec.nbytes))
@@ -269,6 +297,8 @@ def _list_key(values: list | tuple) -> tuple:
 def _other_key(a: Any) -> Any:
     if isinstance(a, torch.Generator):
         return torch.Generator
+    if isinstance(a, Expr):
+        return a
     if isinstance(a, (int, float)) and not isinstance(a, Tensor):  # numpy scalars, IntEnum
         return (type(a), a)
     raise _NotHashable
@@ -410,7 +440,15 @@ def pure_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> A
 
 
 def _pure(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    return mode.wrap(pure_recipe(info, key, args, kwargs))
+    return mode.wrap(mode.pure_recipe(info, key, args, kwargs))
+
+
+def _pure_concrete(info: OpInfo, args: tuple, kwargs: dict) -> Any:
+    return pure_recipe(info, metadata_key(info.func, args, kwargs), args, kwargs)
+
+
+def _view_concrete(info: OpInfo, args: tuple, kwargs: dict) -> Any:
+    return view_recipe(info, metadata_key(info.func, args, kwargs), args, kwargs)
 
 
 def view_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
@@ -424,7 +462,7 @@ def view_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> A
 
 
 def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    recipe = view_recipe(info, key, args, kwargs)
+    recipe = mode.view_recipe(info, key, args, kwargs)
     home = args[0].home
     if type(recipe) is Spec:
         return new_fake(mode, recipe, home)
@@ -433,6 +471,10 @@ def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: 
 
 def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     target = args[0]
+    if mode.involves_symbols(args, kwargs):
+        symbolic.check_in_place(mode, info, args, kwargs, _in_place_concrete)
+        target.home.constant = None
+        return target
     check_overlap(info.func, args)
     if key is None or key not in _CACHE:
         common_device(info.name, args, kwargs)
@@ -440,6 +482,12 @@ def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwarg
         remember(key, True)
     target.home.constant = None
     return target
+
+
+def _in_place_concrete(info: OpInfo, args: tuple, kwargs: dict) -> None:
+    check_overlap(info.func, args)
+    common_device(info.name, args, kwargs)
+    call_on_meta(info, args, kwargs)
 
 
 def written(info: OpInfo, args: tuple, kwargs: dict) -> dict[tuple[int, str], Any]:
@@ -451,10 +499,28 @@ def written(info: OpInfo, args: tuple, kwargs: dict) -> dict[tuple[int, str], An
     return found
 
 
+def require_out_dtypes(info: OpInfo, targets: dict, args: tuple, kwargs: dict) -> None:
+    """Each kernel has rules of its own for an `out=` of another dtype than the result's. Raises: Unsupported."""
+    form = functional_form(info.func) if Tag.out in info.func.tags else None
+    if form is None:
+        return
+    plain = {k: v for k, v in kwargs.items() if all(k != name for _, name in info.writes)}
+    recipe = pure_recipe(op_info(form), None, args, plain)
+    recipes = recipe if isinstance(recipe, (tuple, list)) else (recipe,)
+    for target, spec in zip(targets.values(), recipes, strict=False):
+        if type(target) is FakeTensor and type(spec) is Spec and target.spec.dtype != spec.dtype:
+            raise Unsupported(info.name, f"writes {spec.dtype} into a tensor of {target.spec.dtype}")
+
+
 def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    if mode.involves_symbols(args, kwargs):
+        if info.silent is None:
+            symbolic.fix(mode.sizes, info, args, kwargs, "writes several tensors")
+        return mode.wrap(mode.pure_recipe(info, key, args, kwargs))
     targets = written(info, args, kwargs)
     recipe = _CACHE.get(key) if key is not None else None
     if recipe is None:
+        require_out_dtypes(info, targets, args, kwargs)
         device = result_device(info, args, kwargs)
         result, standins = call_on_meta(info, args, kwargs)
         results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)
@@ -481,6 +547,8 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
 
 def _metadata(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     target = args[0]
+    if mode.involves_symbols(args, kwargs) and info.func is not aten.detach_.default:
+        symbolic.fix(mode.sizes, info, args, kwargs, "changes a tensor's metadata")
     spec, home = metadata_after(info, args, kwargs)
     set_metadata(target, spec, home)
     return target
@@ -525,6 +593,8 @@ def kind_of(info: OpInfo, args: tuple) -> Kind:
 
 
 def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    if mode.sizes is not None:
+        args, kwargs = symbolic.torch_sizes(args, mode.sizes), symbolic.torch_sizes(kwargs, mode.sizes)
     with mode:
         return info.func.decompose(*args, **kwargs)
 
@@ -576,6 +646,8 @@ def _clone(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
 def sdp_choice(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
     """Which attention kernel eager would pick: the real kernel decides, by metadata alone."""
     if args[0].spec.device.type == "cpu":
+        if mode.involves_symbols(args, kwargs):
+            args, kwargs = symbolic.at_hints(mode, args, kwargs)
         with torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)
     return NotImplemented
@@ -585,7 +657,29 @@ def _not_pinned(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
     return False
 
 
+def _numbers_of(read: Callable[[Spec], Any]) -> Callable[..., Any]:
+    """What C++ code that knows only numbers asks of a tensor with symbolic sizes: they become numbers."""
+
+    def rule(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
+        if type(args[0]) is not FakeTensor or mode.sizes is None:
+            return NotImplemented
+        found, why = read(args[0].spec), "read by an operator that takes numbers only"
+        if isinstance(found, tuple):
+            return [mode.sizes.specialize(n, why) for n in found]
+        return mode.sizes.specialize(found, why)
+
+    return rule
+
+
+NUMBERS: dict[Any, Callable[..., Any]] = {
+    aten.size.default: _numbers_of(lambda spec: spec.shape),
+    aten.stride.default: _numbers_of(lambda spec: spec.stride),
+    aten.storage_offset.default: _numbers_of(lambda spec: spec.offset),
+    aten.numel.default: _numbers_of(Spec.numel),
+}
+
 _SPECIAL: dict[Any, Callable[..., Any]] = {
+    **NUMBERS,
     aten._local_scalar_dense.default: _item,
     aten.lift_fresh.default: _lift,
     aten.lift.default: _lift,

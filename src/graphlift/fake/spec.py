@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from ..shapes.expr import Expr, SizeLike
+
 META = torch.device("meta")
 _INTERNED: dict[tuple, Spec] = {}
 _INTERN_LIMIT = 200_000
@@ -26,27 +28,29 @@ class Spec:
         "conj",
         "neg",
         "nbytes",
+        "symbolic",
         "__weakref__",
     )
 
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    shape: tuple[SizeLike, ...]  # a symbolic size is never 0 or 1
+    stride: tuple[SizeLike, ...]
+    offset: SizeLike
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
     conj: bool
     neg: bool
-    nbytes: int  # of the smallest storage that holds it
+    nbytes: SizeLike  # of the smallest storage that holds it
+    symbolic: bool  # whether a size, stride or the offset is an expression
 
-    def span(self) -> int:
+    def span(self) -> SizeLike:
         """Elements of storage reached, counted from the storage's start."""
         if 0 in self.shape:
             return self.offset
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
 
-    def numel(self) -> int:
-        n = 1
+    def numel(self) -> SizeLike:
+        n: SizeLike = 1
         for s in self.shape:
             n *= s
         return n
@@ -59,9 +63,9 @@ class Spec:
 
 
 def make_spec(
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    offset: int,
+    shape: tuple[SizeLike, ...],
+    stride: tuple[SizeLike, ...],
+    offset: SizeLike,
     dtype: torch.dtype,
     device: torch.device,
     layout: torch.layout = torch.strided,
@@ -77,6 +81,7 @@ def make_spec(
         (spec.shape, spec.stride, spec.offset, spec.dtype) = (shape, stride, offset, dtype)
         (spec.device, spec.layout, spec.conj, spec.neg) = (device, layout, conj, neg)
         spec.nbytes = spec.span() * dtype.itemsize
+        spec.symbolic = any(isinstance(n, Expr) for n in (*shape, *stride, offset))
         _INTERNED[key] = spec
     return spec
 
@@ -100,7 +105,7 @@ class FakeStorage:
 
     __slots__ = ("nbytes", "meta", "constant")
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: SizeLike) -> None:
         self.nbytes = nbytes
         self.meta: torch.UntypedStorage | None = None
         self.constant: torch.Tensor | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor
 
+from ..shapes.node import to_symint
 from .errors import DataDependent
 from .spec import FakeStorage, Spec
 
@@ -71,11 +72,16 @@ class FakeTensor(torch.Tensor):
 
 
 def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool = False) -> FakeTensor:
+    shape, stride, offset = spec.shape, spec.stride, spec.offset
+    if spec.symbolic:
+        table = mode.sizes
+        shape, stride = [to_symint(n, table) for n in shape], [to_symint(n, table) for n in stride]
+        offset = to_symint(offset, table)
     t = _make_wrapper(
         FakeTensor,
-        spec.shape,
-        spec.stride,
-        spec.offset,
+        shape,
+        stride,
+        offset,
         None,
         spec.dtype,
         spec.layout,

@@ -17,6 +17,14 @@ Monomial = tuple["Expr", ...]  # atoms in order, repeated for powers; () is the 
 Term = tuple[Monomial, int]
 
 
+class SizeUnknown(TypeError):
+    """A size that varies is used where only a number will do."""
+
+
+def _unknown(self: Expr, *_: Any) -> Any:
+    raise SizeUnknown(f"the size {self} is not known before the graph runs")
+
+
 class Expr:
     """A sum of ``coefficient * product of atoms``, largest monomial first; never a constant.
 
@@ -56,6 +64,10 @@ class Expr:
 
     def __rmod__(self, other: SizeLike) -> SizeLike:
         return _mod(other, self) if isinstance(other, (int, Expr)) else NotImplemented
+
+    # What asks for the number itself. Comparing is asking, too: relations are asked of what knows the symbols.
+    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __index__ = __float__ = _unknown
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = __round__ = _unknown
 
     def __str__(self) -> str:
         text: str | None = getattr(self, "_text", None)

@@ -183,6 +183,15 @@ class SymbolTable:
             self._record(fact)
         return value
 
+    def settle(self, size: SizeLike) -> SizeLike:
+        """A dimension's size, made certain to be 0, 1 or more than that: broadcasting and strides depend on it."""
+        if isinstance(size, int) or self.is_true(Relation("<=", 2, size)):
+            return size
+        if self.hint(size) in (0, 1):
+            return self.specialize(size, "sizes of 0 and 1 are compiled for themselves")
+        self.decide(Relation("<=", 2, size))
+        return size
+
     def fix(self, sizes: Iterable[SizeLike], why: str) -> None:
         """Give up that these sizes vary: every symbol in them becomes the int that it is. Raises: Solved."""
         symbols = sorted({s for size in sizes for s in free(size)}, key=lambda s: (len(s.name), s.name))
@@ -193,7 +202,7 @@ class SymbolTable:
 
     def _record(self, fact: Relation) -> None:
         self.facts_by_relation[fact] = Fact(fact, self.where())
-        if self._witness is not None and not holds(fact, self._witness):
+        if self._witness is not None and not self._all_hold(self._witness):
             self._witness = None
         symbols = free(fact.lhs - fact.rhs)
         if len(symbols) == 1 and fact.op in ("<", "<="):
@@ -266,15 +275,24 @@ class SymbolTable:
             for symbol in self.hints:
                 if symbol not in env:
                     env[symbol] = evaluate(self.resolve(symbol), env)
-            if all(holds(fact, env) for fact in self.facts_by_relation):
+            if self._all_hold(env):
                 return env
         return None
+
+    def _all_hold(self, env: Env) -> bool:
+        try:
+            return all(holds(fact, env) for fact in self.facts_by_relation)
+        except ZeroDivisionError:
+            return False
 
 
 def _linear(size: SizeLike, symbol: Symbol) -> tuple[int, SizeLike] | None:
     """(a, b) with ``size == a*symbol + b`` and b free of the symbol, or None."""
-    rest = substitute(size, {symbol: 0})
-    slope = substitute(size, {symbol: 1}) - rest
+    try:
+        rest = substitute(size, {symbol: 0})
+        slope = substitute(size, {symbol: 1}) - rest
+    except ZeroDivisionError:  # the symbol is inside of a divisor
+        return None
     if not isinstance(slope, int) or slope == 0 or symbol in free(rest):
         return None
     return (slope, rest) if size == slope * symbol + rest else None

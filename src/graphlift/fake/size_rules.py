@@ -1,0 +1,573 @@
+"""Shapes of the results of operators that compute on tensors whose sizes are symbolic.
+
+In: an operator's arguments. Out: the shape of each result (a tuple of them for several), in the table's symbols.
+Always: what a shape takes for granted has been decided in the table. Strides, dtype and device are not said here: they
+follow from the operator's own answer for this call's sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..shapes.expr import Expr, Relation, SizeLike
+from ..shapes.table import SymbolTable
+from .ops import aten
+from .tensor import FakeTensor
+from .view_rules import Layout, Shape, argument, full_shape, packed, require_equal, slice_bounds
+
+SizeRule = Callable[[SymbolTable, tuple, dict], Any]
+SIZES: dict[Any, SizeRule] = {}
+#: In place of a shape: the result has the same shape whatever the symbols are.
+FIXED = "fixed"
+
+
+def _row(names: str) -> Callable[[SizeRule], SizeRule]:
+    """Registers a rule for ATen overloads, written ``name`` (the default overload) or ``name.overload``."""
+
+    def register(rule: SizeRule) -> SizeRule:
+        for name in names.split():
+            packet, _, overload = name.partition(".")
+            found = getattr(aten, packet, None)
+            if found is not None and (overload or "default") in found.overloads():
+                SIZES[getattr(found, overload or "default")] = rule
+        return rule
+
+    return register
+
+
+def rule_of(func: Any) -> SizeRule | None:
+    rule = SIZES.get(func)
+    if rule is None and isinstance(func, torch._ops.OpOverload) and torch.Tag.pointwise in func.tags:
+        return _pointwise
+    return rule
+
+
+def broadcast(table: SymbolTable, shapes: Iterable[Sequence[SizeLike]]) -> Shape:
+    result: list[SizeLike] = []
+    for shape in shapes:
+        result[:0] = [1] * (len(shape) - len(result))
+        for place, size in enumerate(reversed(shape), 1):
+            known = result[-place]
+            if size == 1 or size == known:
+                continue
+            if known != 1:
+                require_equal(table, known, size)
+            if known == 1 or isinstance(size, int):
+                result[-place] = size
+    return tuple(result)
+
+
+def _tensors(args: tuple, kwargs: dict) -> list[FakeTensor]:
+    return [a for a in (*args, *kwargs.values()) if type(a) is FakeTensor]
+
+
+def _pointwise(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return broadcast(table, [t.spec.shape for t in _tensors(args, kwargs)])
+
+
+# -- results shaped as an argument ------------------------------------------------------------------------------
+
+
+def _shaped_as(*positions: int) -> SizeRule:
+    def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+        shapes = tuple(args[p].spec.shape for p in positions)
+        return shapes[0] if len(shapes) == 1 else shapes
+
+    return rule
+
+
+_row(
+    "clone _to_copy zeros_like ones_like empty_like full_like rand_like randn_like randint_like randint_like.low_dtype "
+    "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax flip roll tril triu renorm fill.Scalar "
+    "fill.Tensor masked_fill.Scalar masked_fill.Tensor slice_scatter select_scatter diagonal_scatter as_strided_scatter "
+    "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src scatter.value "
+    "scatter_add scatter_reduce.two masked_scatter _euclidean_dist uniform normal_functional zero native_dropout_backward "
+    "exponential copy lift alias_copy detach_copy alias detach bernoulli.Tensor"
+)(_shaped_as(0))
+_row("native_dropout sort sort.stable cummax cummin")(_shaped_as(0, 0))
+_row(
+    "_softmax_backward_data _log_softmax_backward_data max_pool2d_with_indices_backward avg_pool2d_backward "
+    "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward nll_loss_backward nll_loss2d_backward embedding_renorm "
+    "max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward"
+)(_shaped_as(1))
+
+
+@_row("log_sigmoid_forward")
+def _log_sigmoid(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return args[0].spec.shape, args[0].spec.shape
+
+
+# -- reductions --------------------------------------------------------------------------------------------------
+
+
+def _without_dims(shape: Shape, dims: Any, keepdim: bool) -> Shape:
+    rank = len(shape)
+    if isinstance(dims, int):
+        dims = [dims]
+    chosen = range(rank) if not dims else {d % rank for d in dims} if rank else ()
+    if keepdim:
+        return tuple(1 if d in chosen else n for d, n in enumerate(shape))
+    return tuple(n for d, n in enumerate(shape) if d not in chosen)
+
+
+def _reduction(dim: int, keepdim: int, results: int = 1, name: str = "dim") -> SizeRule:
+    def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+        dims, kept = argument(args, kwargs, dim, name), argument(args, kwargs, keepdim, "keepdim", False)
+        shape = _without_dims(args[0].spec.shape, dims, bool(kept))
+        return shape if results == 1 else (shape,) * results
+
+    return rule
+
+
+_row(
+    "sum.dim_IntList mean.dim amax amin any.dim any.dims all.dim all.dims prod.dim_int logsumexp nansum var.correction "
+    "std.correction argmax argmin count_nonzero.dim_IntList"
+)(_reduction(1, 2))
+_row("var_mean.correction std_mean.correction max.dim min.dim median.dim mode nanmedian.dim")(
+    _reduction(1, 2, 2)
+)
+_row("linalg_vector_norm norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype")(_reduction(2, 3))
+_row("kthvalue")(_reduction(2, 3, 2))
+_row(
+    "sum mean prod max min median any all norm.Scalar count_nonzero scalar_tensor dist local_scalar_dense "
+    "nanmedian linalg_det"
+)(lambda table, args, kwargs: ())
+
+
+@_row("topk")
+def _topk(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    shape = list(args[0].spec.shape)
+    if shape:
+        d = argument(args, kwargs, 2, "dim", -1) % len(shape)
+        table.decide(Relation("<=", args[1], shape[d]))
+        shape[d] = args[1]
+    return tuple(shape), tuple(shape)
+
+
+# -- products of matrices ----------------------------------------------------------------------------------------
+
+
+def _mm(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    a, b = args[0].spec.shape, args[1].spec.shape
+    require_equal(table, a[1], b[0])
+    return (a[0], b[1])
+
+
+def _bmm(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    a, b = args[0].spec.shape, args[1].spec.shape
+    require_equal(table, a[0], b[0])
+    require_equal(table, a[2], b[1])
+    return (b[0] if isinstance(b[0], int) else a[0], a[1], b[2])
+
+
+def _with_bias(product: SizeRule) -> SizeRule:
+    def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+        shape = product(table, args[1:], kwargs)
+        return broadcast(table, [shape, args[0].spec.shape])
+
+    return rule
+
+
+def _mv(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    require_equal(table, args[0].spec.shape[1], args[1].spec.shape[0])
+    return (args[0].spec.shape[0],)
+
+
+@_row("dot vdot")
+def _dot(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    require_equal(table, args[0].spec.shape[0], args[1].spec.shape[0])
+    return ()
+
+
+_row("mm")(_mm)
+_row("bmm")(_bmm)
+_row("mv")(_mv)
+_row("addmm")(_with_bias(_mm))
+_row("baddbmm")(_with_bias(_bmm))
+_row("addmv")(_with_bias(_mv))
+
+
+# -- convolutions and pools --------------------------------------------------------------------------------------
+
+
+def _each(values: Any, count: int) -> list[Any]:
+    values = [values] if isinstance(values, (int, Expr)) else list(values)
+    return values * count if len(values) == 1 else values
+
+
+@_row("convolution")
+def _convolution(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    source, weight, _, stride, padding, dilation, transposed, output_padding, groups = args
+    shape, kernel = source.spec.shape, weight.spec.shape
+    count = len(kernel) - 2
+    channels = kernel[1] * groups if not transposed else kernel[0]
+    require_equal(table, shape[1], channels)
+    strides, pads = _each(stride, count), _each(padding, count)
+    dilations, extra = _each(dilation, count), _each(output_padding or 0, count)
+    space: list[SizeLike] = []
+    for n, k, s, p, d, o in zip(shape[2:], kernel[2:], strides, pads, dilations, extra, strict=True):
+        reach = d * (k - 1)
+        space.append((n - 1) * s - 2 * p + reach + o + 1 if transposed else (n + 2 * p - reach - 1) // s + 1)
+    return (shape[0], kernel[1] * groups if transposed else kernel[0], *space)
+
+
+@_row("convolution_backward")
+def _convolution_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    shapes = (args[1].spec.shape, args[2].spec.shape, tuple(args[3] or (args[2].spec.shape[0],)))
+    return tuple(shape if wanted else None for shape, wanted in zip(shapes, args[10], strict=True))
+
+
+def _pooled(
+    table: SymbolTable,
+    shape: Shape,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil: bool,
+    count: int,
+) -> Shape:
+    kernel, padding, dilation = _each(kernel, count), _each(padding, count), _each(dilation, count)
+    stride = _each(stride, count) if stride else kernel
+    space: list[SizeLike] = []
+    for n, k, s, p, d in zip(shape[-count:], kernel, stride, padding, dilation, strict=True):
+        out = (n + 2 * p - d * (k - 1) - 1 + (s - 1 if ceil else 0)) // s + 1
+        if ceil and table.decide(Relation("<=", n + p, (out - 1) * s)):
+            out = out - 1
+        space.append(out)
+    return (*shape[:-count], *space)
+
+
+def _max_pool(count: int) -> SizeRule:
+    def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+        found = [argument(args, kwargs, i, n, d) for i, n, d in _MAX_POOL]
+        shape = _pooled(table, args[0].spec.shape, args[1], *found, count)
+        return shape, shape
+
+    return rule
+
+
+_MAX_POOL = ((2, "stride", []), (3, "padding", 0), (4, "dilation", 1), (5, "ceil_mode", False))
+_row("max_pool2d_with_indices")(_max_pool(2))
+_row("max_pool3d_with_indices")(_max_pool(3))
+
+
+def _avg_pool(count: int) -> SizeRule:
+    def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+        stride, padding = argument(args, kwargs, 2, "stride", []), argument(args, kwargs, 3, "padding", 0)
+        ceil = argument(args, kwargs, 4, "ceil_mode", False)
+        return _pooled(table, args[0].spec.shape, args[1], stride, padding, 1, ceil, count)
+
+    return rule
+
+
+_row("avg_pool2d")(_avg_pool(2))
+_row("avg_pool3d")(_avg_pool(3))
+
+
+@_row(
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_bilinear2d upsample_linear1d "
+    "upsample_bicubic2d _upsample_bilinear2d_aa upsample_nearest3d upsample_trilinear3d _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d"
+)
+def _resized(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    size = tuple(args[1])
+    return (*args[0].spec.shape[: -len(size)], *size)
+
+
+@_row(
+    "upsample_nearest1d_backward upsample_nearest2d_backward upsample_bilinear2d_backward upsample_linear1d_backward "
+    "upsample_bicubic2d_backward upsample_nearest3d_backward upsample_trilinear3d_backward"
+)
+def _resized_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return tuple(args[2])
+
+
+# -- normalisations ----------------------------------------------------------------------------------------------
+
+
+def _tail_is(table: SymbolTable, shape: Shape, tail: Sequence[SizeLike]) -> Shape:
+    for a, b in zip(shape[len(shape) - len(tail) :], tail, strict=True):
+        require_equal(table, a, b)
+    return shape[: len(shape) - len(tail)] + (1,) * len(tail)
+
+
+@_row("native_layer_norm")
+def _layer_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    reduced = _tail_is(table, args[0].spec.shape, args[1])
+    return args[0].spec.shape, reduced, reduced
+
+
+@_row("_fused_rms_norm")
+def _rms_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return args[0].spec.shape, _tail_is(table, args[0].spec.shape, args[1])
+
+
+def _masked(shapes: Sequence[Shape], mask: Sequence[bool]) -> Any:
+    return tuple(shape if wanted else None for shape, wanted in zip(shapes, mask, strict=True))
+
+
+@_row("native_layer_norm_backward")
+def _layer_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    tail = tuple(args[2])
+    return _masked((args[1].spec.shape, tail, tail), args[7])
+
+
+@_row("_fused_rms_norm_backward")
+def _rms_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return _masked((args[1].spec.shape, tuple(args[2])), args[5])
+
+
+@_row("native_group_norm")
+def _group_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return args[0].spec.shape, (args[3], args[6]), (args[3], args[6])
+
+
+@_row("native_group_norm_backward")
+def _group_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return _masked((args[1].spec.shape, (args[6],), (args[6],)), args[9])
+
+
+@_row("native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats")
+def _batch_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return args[0].spec.shape, FIXED, FIXED
+
+
+@_row("_native_batch_norm_legit_functional")
+def _batch_norm_functional(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return args[0].spec.shape, FIXED, FIXED, FIXED, FIXED
+
+
+@_row("native_batch_norm_backward")
+def _batch_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return args[1].spec.shape, FIXED, FIXED
+
+
+# -- attention ---------------------------------------------------------------------------------------------------
+
+
+@_row("_scaled_dot_product_flash_attention_for_cpu")
+def _attention(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    query, key, value = (args[k].spec.shape for k in range(3))
+    batch = broadcast(table, [query[:2], key[:2], value[:2]])
+    require_equal(table, key[2], value[2])
+    require_equal(table, query[3], key[3])
+    mask = kwargs.get("attn_mask")
+    if mask is not None:
+        broadcast(table, [(*batch, query[2], key[2]), mask.spec.shape])
+    return (*batch, query[2], value[3]), (*batch, query[2])
+
+
+@_row("_scaled_dot_product_flash_attention_for_cpu_backward")
+def _attention_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return tuple(args[k].spec.shape for k in (1, 2, 3))
+
+
+# -- losses, embeddings, indexing --------------------------------------------------------------------------------
+
+
+@_row("nll_loss_forward")
+def _nll_loss(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    shape, target = args[0].spec.shape, args[1].spec.shape
+    if len(shape) == 2:
+        require_equal(table, shape[0], target[0])
+    return (shape[:1] if args[3] == 0 and len(shape) == 2 else ()), ()
+
+
+@_row("nll_loss2d_forward")
+def _nll_loss2d(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    shape, target = args[0].spec.shape, args[1].spec.shape
+    for a, b in zip((shape[0], *shape[2:]), target, strict=True):
+        require_equal(table, a, b)
+    return (target if args[3] == 0 else ()), ()
+
+
+@_row("mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss")
+def _loss(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = _pointwise(table, args, kwargs)
+    numbers = [a for a in (*args[2:], *kwargs.values()) if isinstance(a, int)]
+    return shape if numbers and numbers[0] == 0 else ()
+
+
+@_row("mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward")
+def _loss_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return _pointwise(table, args, kwargs)
+
+
+@_row("embedding")
+def _embedding(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (*args[1].spec.shape, *args[0].spec.shape[1:])
+
+
+@_row("embedding_dense_backward")
+def _embedding_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (args[2], args[0].spec.shape[-1])
+
+
+@_row("index_select")
+def _index_select(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape, d = args[0].spec.shape, args[1]
+    if not shape:
+        return ()
+    d %= len(shape)
+    return (*shape[:d], (args[2].spec.shape or (1,))[0], *shape[d + 1 :])
+
+
+@_row("gather")
+def _gather(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape, index = args[0].spec.shape, args[2].spec.shape
+    d = args[1] % max(len(shape), 1)
+    for k, (n, m) in enumerate(zip(shape, index, strict=False)):
+        if k != d and n != m:
+            table.decide(Relation("<=", m, n))
+    return index  # type: ignore[no-any-return]
+
+
+@_row("take bucketize.Tensor")
+def _like_index(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (args[1] if args[0].spec.dtype.is_floating_point and len(args) > 1 else args[0]).spec.shape  # type: ignore
+
+
+@_row("index.Tensor _unsafe_index.Tensor")
+def _index(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape, indices = args[0].spec.shape, args[1]
+    places = [k for k, i in enumerate(indices) if i is not None]
+    picked = broadcast(table, [indices[k].spec.shape for k in places])
+    rest = [n for k, n in enumerate(shape) if k not in places]
+    together = places == list(range(places[0], places[-1] + 1))
+    at = places[0] if together else 0
+    return (*rest[:at], *picked, *rest[at:])
+
+
+@_row("slice_backward")
+def _slice_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return tuple(args[1])
+
+
+_row("select_backward diagonal_backward unfold_backward as_strided_copy")(_slice_backward)
+
+
+# -- joining and repeating ---------------------------------------------------------------------------------------
+
+
+@_row("cat")
+def _cat(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shapes = [t.spec.shape for t in args[0] if t.spec.shape != (0,)] or [args[0][0].spec.shape]
+    d = argument(args, kwargs, 1, "dim", 0) % len(shapes[0])
+    total: SizeLike = 0
+    for shape in shapes:
+        total = total + shape[d]
+    rest = _all_equal(table, [(*shape[:d], *shape[d + 1 :]) for shape in shapes])
+    return (*rest[:d], total, *rest[d:])
+
+
+def _all_equal(table: SymbolTable, shapes: Sequence[Shape]) -> Shape:
+    result = list(shapes[0])
+    for shape in shapes[1:]:
+        for k, (a, b) in enumerate(zip(result, shape, strict=True)):
+            require_equal(table, a, b)
+            result[k] = b if isinstance(b, int) else a
+    return tuple(result)
+
+
+@_row("stack")
+def _stack(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = _all_equal(table, [t.spec.shape for t in args[0]])
+    d = argument(args, kwargs, 1, "dim", 0) % (len(shape) + 1)
+    return (*shape[:d], len(args[0]), *shape[d:])
+
+
+@_row("constant_pad_nd")
+def _pad(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = list(args[0].spec.shape)
+    pads = args[1]
+    for k in range(len(pads) // 2):
+        shape[-1 - k] = shape[-1 - k] + pads[2 * k] + pads[2 * k + 1]
+    return tuple(shape)
+
+
+@_row("repeat")
+def _repeat(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = (1,) * (len(args[1]) - len(args[0].spec.shape)) + args[0].spec.shape
+    return tuple(n * m for n, m in zip(shape, args[1], strict=True))
+
+
+# -- tensors out of sizes ----------------------------------------------------------------------------------------
+
+
+@_row("empty.memory_format full zeros ones rand randn empty_permuted rand.generator randn.generator")
+def _factory(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return tuple(args[0])
+
+
+@_row("new_empty new_zeros new_ones new_full")
+def _new(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return tuple(args[1])
+
+
+@_row("randint")
+def _randint(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return tuple(args[1])
+
+
+@_row("randint.low")
+def _randint_low(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return tuple(args[2])
+
+
+@_row("empty_strided")
+def _empty_strided(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
+    return Layout(tuple(args[0]), tuple(args[1]))
+
+
+@_row("new_empty_strided")
+def _new_empty_strided(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
+    return Layout(tuple(args[1]), tuple(args[2]))
+
+
+@_row("eye")
+def _eye(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (args[0], args[0])
+
+
+@_row("eye.m")
+def _eye_m(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (args[0], args[1])
+
+
+@_row("arange arange.start arange.start_step")
+def _arange(table: SymbolTable, args: tuple, kwargs: dict) -> Shape | None:
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if not all(isinstance(n, (int, Expr)) for n in (start, end, step)) or not isinstance(step, int):
+        return None
+    distance = (end - start) if step > 0 else (start - end)
+    return ((distance + abs(step) - 1) // abs(step),)
+
+
+@_row("linspace")
+def _linspace(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (args[2],)
+
+
+# -- copies that are views in disguise ---------------------------------------------------------------------------
+
+
+@_row("_unsafe_view")
+def _unsafe_view(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
+    shape = full_shape(table, args[0].spec.numel(), args[1])
+    return Layout(shape, packed(shape))
+
+
+@_row("slice_copy.Tensor")
+def _slice_copy(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = list(args[0].spec.shape)
+    d = argument(args, kwargs, 1, "dim", 0) % len(shape)
+    first, last = slice_bounds(
+        table, shape[d], argument(args, kwargs, 2, "start"), argument(args, kwargs, 3, "end")
+    )
+    step = argument(args, kwargs, 4, "step", 1)
+    shape[d] = (last - first + step - 1) // step
+    return tuple(shape)

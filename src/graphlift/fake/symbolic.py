@@ -1,0 +1,307 @@
+"""Metadata of operators on tensors whose sizes are symbolic.
+
+In: an operator and its arguments, with sizes of one table. Out: what `mode.py` computes, in the table's symbols.
+Always: the operator's own kernel has answered for the sizes of this call and for other ones, and the symbolic answer
+agrees with both; where there is no rule, or they differ, the sizes involved are fixed instead (raises Solved).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..shapes.expr import Expr, Relation, SizeLike, Symbol, evaluate
+from ..shapes.node import expr_of, to_symint
+from ..shapes.table import SymbolTable
+from .size_rules import FIXED, rule_of
+from .spec import FakeStorage, Spec, make_spec
+from .tensor import FakeTensor, new_fake
+from .view_rules import VIEWS, Layout, packed
+
+if TYPE_CHECKING:
+    from .mode import FakeMode
+    from .ops import OpInfo
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class NoRule(Exception):
+    """The operator's metadata cannot be said in symbols here; the text says why."""
+
+
+# -- sizes in arguments ----------------------------------------------------------------------------------------
+
+
+def plain_sizes(a: Any) -> Any:
+    """Nested arguments with torch's symbolic numbers as sizes of ours."""
+    cls = type(a)
+    if cls in _SYMBOLIC:
+        if cls is torch.SymInt:
+            return expr_of(a)
+        return a.node.value if cls is torch.SymFloat else bool(a)
+    if cls is list or cls is tuple:
+        return cls([plain_sizes(v) for v in a])
+    if cls is torch.Size:
+        return tuple([plain_sizes(v) for v in a])
+    if cls is dict:
+        return {k: plain_sizes(v) for k, v in a.items()}
+    return a
+
+
+def torch_sizes(a: Any, table: SymbolTable) -> Any:
+    """The reverse: sizes of ours as torch takes them."""
+    cls = type(a)
+    if isinstance(a, Expr):
+        return to_symint(a, table)
+    if cls is list or cls is tuple:
+        return cls([torch_sizes(v, table) for v in a])
+    if cls is dict:
+        return {k: torch_sizes(v, table) for k, v in a.items()}
+    return a
+
+
+def involved(a: Any, into: list[SizeLike]) -> list[SizeLike]:
+    """The symbolic sizes in nested arguments, those of tensors included."""
+    cls = type(a)
+    if cls is FakeTensor:
+        if a.spec.symbolic:
+            into += [n for n in (*a.spec.shape, *a.spec.stride, a.spec.offset) if isinstance(n, Expr)]
+    elif cls is list or cls is tuple:
+        for v in a:
+            involved(v, into)
+    elif cls is dict:
+        involved(tuple(a.values()), into)
+    elif isinstance(a, Expr):
+        into.append(a)
+    return into
+
+
+def is_symbolic(args: tuple, kwargs: dict) -> bool:
+    return bool(involved(args, []) or (kwargs and involved(kwargs, [])))
+
+
+# -- specs -----------------------------------------------------------------------------------------------------
+
+
+def spec_at(spec: Spec, env: Mapping[Symbol, int]) -> Spec:
+    """The metadata where the symbols have these values."""
+    if not spec.symbolic:
+        return spec
+    return make_spec(
+        tuple([evaluate(n, env) for n in spec.shape]),
+        tuple([evaluate(n, env) for n in spec.stride]),
+        evaluate(spec.offset, env),
+        spec.dtype,
+        spec.device,
+        spec.layout,
+        spec.conj,
+        spec.neg,
+    )
+
+
+class _Concrete:
+    """Arguments as they are for certain values of the symbols; tensors on one storage stay on one storage."""
+
+    def __init__(self, mode: FakeMode, env: Mapping[Symbol, int]) -> None:
+        self.mode = mode
+        self.env = env
+        self.homes: dict[int, FakeStorage] = {}
+        self.fakes: dict[int, FakeTensor] = {}
+
+    def of(self, a: Any) -> Any:
+        cls = type(a)
+        if cls is FakeTensor:
+            found = self.fakes.get(id(a))
+            if found is None:
+                found = self.fakes[id(a)] = self._fake(a)
+            return found
+        if cls is list or cls is tuple:
+            return cls([self.of(v) for v in a])
+        if cls is dict:
+            return {k: self.of(v) for k, v in a.items()}
+        return evaluate(a, self.env) if isinstance(a, Expr) else a
+
+    def _fake(self, a: FakeTensor) -> FakeTensor:
+        home = self.homes.get(id(a.home))
+        if home is None:
+            home = self.homes[id(a.home)] = FakeStorage(evaluate(a.home.nbytes, self.env))
+            home.constant = a.home.constant
+        return new_fake(self.mode, spec_at(a.spec, self.env), home)
+
+
+def at_hints(mode: FakeMode, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments as they are in this call."""
+    table = mode.sizes
+    assert table is not None
+    concrete = _Concrete(plain_mode(table), table.hints)
+    return concrete.of(args), concrete.of(kwargs)
+
+
+def plain_mode(table: SymbolTable) -> FakeMode:
+    """The mode that owns fakes of one table outside of any capture."""
+    found = table.recipes.get("mode")
+    if found is None:
+        from .mode import FakeMode
+
+        found = table.recipes["mode"] = FakeMode(table)
+    return found  # type: ignore[return-value]
+
+
+# -- recipes ---------------------------------------------------------------------------------------------------
+
+
+def recipe(
+    mode: FakeMode,
+    info: OpInfo,
+    key: tuple | None,
+    args: tuple,
+    kwargs: dict,
+    concrete: Callable[[OpInfo, tuple, dict], Any],
+) -> Any:
+    """The operator's recipe; `concrete` computes it for arguments without symbols."""
+    table = mode.sizes
+    assert table is not None
+    found = table.recipes.get(key) if key is not None else None
+    if found is not None:
+        return found
+    found = _checked(table, info, args, kwargs, concrete)
+    if key is not None:
+        table.recipes[key] = found
+    return found
+
+
+def _checked(
+    table: SymbolTable,
+    info: OpInfo,
+    args: tuple,
+    kwargs: dict,
+    concrete: Callable[[OpInfo, tuple, dict], Any],
+) -> Any:
+    now = _answer(table, table.hints, info, args, kwargs, concrete)
+    try:
+        found = _symbolic(table, info, args, kwargs, now)
+        other = table.witness()
+        if other is not None:
+            there = _answer_elsewhere(table, other, info, args, kwargs, concrete)
+            if not _agree(found, there, other):
+                raise NoRule("gives another layout for other sizes")
+        return found
+    except NoRule as why:
+        fix(table, info, args, kwargs, str(why))
+        raise AssertionError("unreachable: some size was involved") from why
+
+
+def fix(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: str) -> None:
+    """Gives up the sizes that the operator sees. Raises: Solved."""
+    table.fix(involved((args, kwargs), []), f"{info.name} {why}")
+
+
+def _answer(
+    table: SymbolTable, env: Mapping[Symbol, int], info: OpInfo, args: tuple, kwargs: dict, concrete: Any
+) -> Any:
+    """The answer in this call; an error of eager's holds for this call's sizes only."""
+    at = _Concrete(plain_mode(table), env)
+    try:
+        return concrete(info, at.of(args), at.of(kwargs))
+    except Exception as error:
+        fix(table, info, args, kwargs, f"raises {type(error).__name__} for these sizes")
+        raise
+
+
+def _answer_elsewhere(
+    table: SymbolTable, env: Mapping[Symbol, int], info: OpInfo, args: tuple, kwargs: dict, concrete: Any
+) -> Any:
+    at = _Concrete(plain_mode(table), env)
+    try:
+        return concrete(info, at.of(args), at.of(kwargs))
+    except Exception as error:
+        raise NoRule(f"raises {type(error).__name__} for other sizes: {error}") from error
+
+
+def _symbolic(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, now: Any) -> Any:
+    rule = VIEWS.get(info.func) or rule_of(info.func)
+    if rule is None:
+        raise NoRule("has no symbolic rule")
+    sizes = rule(table, args, kwargs)
+    if sizes is None:
+        raise NoRule("has no symbolic rule for these arguments")
+    return _combined(table, sizes, now)
+
+
+def _combined(table: SymbolTable, sizes: Any, now: Any) -> Any:
+    """The recipe `now` with the sizes that a rule gave."""
+    if type(now) in (tuple, list):
+        if type(sizes) not in (tuple, list) or len(sizes) != len(now):
+            raise NoRule("has another number of results than its rule says")
+        return type(now)([_combined(table, s, n) for s, n in zip(sizes, now, strict=True)])
+    if type(now) is not Spec or sizes == FIXED:
+        return now
+    if sizes is None:
+        raise NoRule("has a result that its rule leaves out")
+    if type(sizes) is Layout:
+        shape = tuple([table.settle(n) for n in sizes.shape])
+        found = _like(now, shape, sizes.stride, sizes.offset)
+    else:
+        shape = tuple([table.settle(n) for n in sizes])
+        found = _like(now, shape, _strides(table, shape, now), now.offset)
+    if spec_at(found, table.hints) is not now:
+        raise NoRule("gives another layout than its rule says")
+    return found
+
+
+def _like(spec: Spec, shape: Any, stride: Any, offset: SizeLike) -> Spec:
+    return make_spec(
+        tuple(shape), tuple(stride), offset, spec.dtype, spec.device, spec.layout, spec.conj, spec.neg
+    )
+
+
+def _strides(table: SymbolTable, shape: tuple[SizeLike, ...], now: Spec) -> tuple[SizeLike, ...]:
+    """The strides of a dense result: dimensions in the order that they have in this call."""
+    if len(shape) != len(now.shape):
+        raise NoRule("has another rank than its rule says")
+    straight = packed(shape)
+    if tuple([table.hint(n) for n in straight]) == now.stride:
+        return straight
+    strides: list[SizeLike] = list(now.stride)
+    expected: SizeLike = 1
+    order = sorted(range(len(shape)), key=lambda d: (now.stride[d], now.shape[d] != 1, -d))
+    for d in order:
+        if now.stride[d] == table.hint(expected):
+            strides[d] = expected
+        if shape[d] != 1:
+            expected = expected * shape[d]
+    return tuple(strides)
+
+
+def _agree(found: Any, there: Any, env: Mapping[Symbol, int]) -> bool:
+    if type(found) in (tuple, list):
+        return len(found) == len(there) and all(_agree(f, t, env) for f, t in zip(found, there, strict=True))
+    if type(found) is Spec:
+        return type(there) is Spec and spec_at(found, env) is there
+    return type(found) is type(there) and getattr(found, "value", None) == getattr(there, "value", None)
+
+
+# -- operators that write --------------------------------------------------------------------------------------
+
+
+def check_in_place(
+    mode: FakeMode, info: OpInfo, args: tuple, kwargs: dict, concrete: Callable[[OpInfo, tuple, dict], Any]
+) -> None:
+    """Eager's errors for an in-place operator, and that its other arguments fit whatever the sizes are."""
+    table = mode.sizes
+    assert table is not None
+    _answer(table, table.hints, info, args, kwargs, concrete)
+    rule = rule_of(info.func)
+    if rule is not None:
+        shape = rule(table, args, kwargs)
+        for a, b in zip(shape, args[0].spec.shape, strict=False):
+            if a != b:
+                table.decide(Relation("==", a, b))
+    other = table.witness()
+    if other is not None:
+        try:
+            _answer_elsewhere(table, other, info, args, kwargs, concrete)
+        except NoRule as why:
+            fix(table, info, args, kwargs, str(why))
