@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import copyreg
+import functools
 import sys
 import types
 import typing
@@ -250,7 +251,7 @@ def _exc_info(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     error = cap.handled()
     if error is None:
         raise Break("frame-introspection", "sys.exc_info() outside of the captured handlers")
-    return TupleVar([cap.from_python(python_type(error)), error, NONE])
+    return TupleVar([cap.from_python(python_type(error)), error, cap.traceback_of(error)])
 
 
 @rule(BaseException.with_traceback)
@@ -267,7 +268,7 @@ def _id(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _reduce_ex(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """What ``copy`` and ``pickle`` ask of a plain object: how to make it again."""
     obj = cap.realize(args[0])
-    plain = type(obj) is ObjectVar and obj.payload is None and not obj.slots
+    plain = type(obj) is ObjectVar and obj.payload is None and obj.cls is not functools.partial
     if not plain or cap.type_attr(obj.cls, "__reduce__") is not object.__reduce__:  # type: ignore[attr-defined]
         raise Break("unsupported-call", f"copy of a {describe(obj)}")
     assert type(obj) is ObjectVar
@@ -277,6 +278,9 @@ def _reduce_ex(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     else:
         cap.complete(obj.attrs)
         state = DictVar(dict(obj.attrs.known)) if obj.attrs.known else NONE
+        slots = {name: object_attr(cap, obj, name) for name in copyreg._slotnames(obj.cls)}  # type: ignore[attr-defined]
+        if any(slots.values()):
+            state = TupleVar([state, DictVar({name: value for name, value in slots.items() if value})])
     new = ConstVar(copyreg.__newobj__, Const(copyreg.__newobj__, "copyreg_newobj"))
     return TupleVar([new, TupleVar([ConstVar(obj.cls, Const(obj.cls, obj.cls.__name__))]), state, NONE, NONE])
 

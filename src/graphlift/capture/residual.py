@@ -31,6 +31,7 @@ from .trackers import (
     ListVar,
     MethodVar,
     ObjectVar,
+    OpaqueVar,
     SetVar,
     SuperVar,
     TensorVar,
@@ -126,6 +127,8 @@ class Residual:
             if id(tracker) in self.open:
                 self.cyclic.add(id(tracker))
             return known
+        if kind is OpaqueVar:  # a traceback: the interpreter makes it where the exception is raised
+            raise RunEagerly(tracker.code, tracker.detail, earlier=tracker.value)  # type: ignore[attr-defined]
         builder = BUILDERS.get(kind)
         if builder is None:
             raise RunEagerly(
@@ -217,6 +220,9 @@ class Residual:
             structseq = hasattr(tracker.cls, "n_sequence_fields")
             self.line(f"{name} = {cls}({items})" if structseq else f"{name} = tuple.__new__({cls}, {items})")
         elif issubclass(tracker.cls, BaseException):
+            if id(tracker) in self.cap.raise_points:
+                detail = f"a {tracker.cls.__name__} raised in captured code outlives it, with its traceback"
+                raise RunEagerly("exception-raised", detail, earlier=self.cap.raise_points[id(tracker)][0])
             args = self.expr(tracker.slots.get("args", TupleVar([])))
             self.line(f"{name} = {cls}.__new__({cls}, *{args})")
         elif type(payload) is SetVar:
@@ -351,9 +357,8 @@ class Residual:
             raise RunEagerly("generator", detail, earlier=tracker.born)
         frame = tracker.frame
         code = frame.code
-        function = FunctionVar(
-            code, frame.globals_var.real or {}, tuple(frame.cells[name] for name in code.co_freevars)
-        )
+        assert frame.func is not None
+        function = self.expr(frame.func)
         count = code.co_argcount + code.co_kwonlyargcount
         names = code.co_varnames
         arguments = [self.expr(frame.locals[name]) for name in names[: code.co_argcount]]
@@ -363,7 +368,7 @@ class Residual:
             count += 1
         if code.co_flags & inspect.CO_VARKEYWORDS:
             arguments.append(f"**{self.expr(frame.locals[names[count]])}")
-        return self._keep(tracker, "gen", f"{self.expr(function)}({', '.join(arguments)})")
+        return self._keep(tracker, "gen", f"{function}({', '.join(arguments)})")
 
     # --- effects -------------------------------------------------------------------------------------------------
 

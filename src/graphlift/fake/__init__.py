@@ -5,11 +5,20 @@ Always: device, strides, aliasing, autograd state and errors are eager's.
 """
 
 from .errors import DataDependent, FakeLimit, Unsupported
-from .mode import FakeMode
+from .mode import FakeMode, is_view_of_leaf
 from .spec import FakeStorage, Spec
 from .tensor import FakeTensor
 from .undecorated import keep_dynamo_out
 
-__all__ = ["DataDependent", "FakeLimit", "FakeMode", "FakeStorage", "FakeTensor", "Spec", "Unsupported"]
+__all__ = [
+    "DataDependent",
+    "FakeLimit",
+    "FakeMode",
+    "FakeStorage",
+    "FakeTensor",
+    "Spec",
+    "Unsupported",
+    "is_view_of_leaf",
+]
 
 keep_dynamo_out()

@@ -27,7 +27,7 @@ from ..trackers import (
 )
 from .comparison import is_set, is_tuple
 from .items import get_item
-from .iteration import change_list, change_set, evaluate, extend_list, iterate, sequence_items, set_keys
+from .iteration import change_list, change_set, evaluate, extend_from, iterate, sequence_items, set_keys
 
 BINARY: dict[str, tuple[Callable[..., Any], str, str]] = {
     "+": (operator.add, "__add__", "__radd__"),
@@ -153,7 +153,7 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     if type(left) is TensorVar:
         return cap.emit("call_function", fn, [left, right], {}, fn)
     if type(left) is ListVar and symbol == "+":
-        extend_list(cap, left, iterate(cap, right))
+        extend_from(cap, left, right)
         return left
     if (
         type(left) is ListVar

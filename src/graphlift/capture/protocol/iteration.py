@@ -68,6 +68,21 @@ def extend_list(cap: Capture, target: ListVar, items: list[Tracker]) -> None:
         change_list(cap, target).extend(items)
 
 
+def extend_from(cap: Capture, target: ListVar, iterable: Tracker) -> None:
+    """``target.extend(iterable)``: what an iterator runs on the way sees the items that came before."""
+    iterable = cap.realize(iterable)
+    if type(iterable) in (ListVar, TupleVar):
+        extend_list(cap, target, iterate(cap, iterable))
+        return
+    iterator = get_iter(cap, iterable)
+    while True:
+        try:
+            item = next_item(cap, iterator)
+        except Exhausted:
+            return
+        extend_list(cap, target, [item])
+
+
 def change_list(cap: Capture, target: ListVar) -> list[Tracker]:
     """The items, to be changed in place."""
     if target.real is not None:
