@@ -292,7 +292,9 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
         return cap.realize(obj.slots[name])
     if type(obj.payload) is TupleVar and hasattr(cls, "n_sequence_fields"):
         return _structseq_field(cap, raw, obj, cls)
-    if name in ("__weakref__", "__traceback__", "__context__", "__cause__") and obj.obj is None:
+    if name == "__traceback__" and obj.obj is None:
+        return cap.traceback_of(obj)
+    if name in ("__weakref__", "__context__", "__cause__") and obj.obj is None:
         return NONE
     if obj.obj is None:
         if name == "__suppress_context__":
@@ -626,6 +628,8 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
             return
         if name == "__dict__" or name == "__class__":
             raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
+        if name == "__traceback__" and cap.realize(value) is cap.traceback_of(obj):
+            return  # as contextlib gives an exception its own traceback back
         if isinstance(raw, types.GetSetDescriptorType):
             raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
         if isinstance(raw, types.MemberDescriptorType):

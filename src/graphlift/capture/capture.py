@@ -158,6 +158,7 @@ class Capture:
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
         self.raise_points: dict[int, tuple[int, Tracker]] = {}
+        self.tracebacks: dict[int, OpaqueVar] = {}
         self._identity_keys: dict[int, TrackerKey] = {}
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
@@ -409,6 +410,17 @@ class Capture:
             error.slots.setdefault("__context__", handled)
         if id(error) not in self.raise_points:
             self.raise_points[id(error)] = self.break_step(), error
+
+    def traceback_of(self, error: Tracker) -> Tracker:
+        """``error.__traceback__``: None before it is raised, then what only the interpreter has."""
+        point = self.raise_points.get(id(error))
+        if point is None:
+            return NONE
+        known = self.tracebacks.get(id(error))
+        if known is None:
+            detail = "the traceback of an exception raised in captured code"
+            known = self.tracebacks[id(error)] = OpaqueVar(point[0], None, "frame-introspection", detail)
+        return known
 
     def break_step(self) -> int:
         """The step to end at for the present instruction to run natively, or one as near before it as can be.

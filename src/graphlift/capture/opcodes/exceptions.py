@@ -118,4 +118,4 @@ def _before_with(cap: Capture, frame: Frame, arg: Any) -> None:
 def _with_except_start(cap: Capture, frame: Frame, arg: Any) -> None:
     # stack: exit function, last instruction, previous exception, exception
     error, leave = frame.stack[-1], frame.stack[-4]
-    frame.stack.append(call(cap, leave, [ConstVar(python_type(error)), error, NONE], {}))
+    frame.stack.append(call(cap, leave, [ConstVar(python_type(error)), error, cap.traceback_of(error)], {}))
