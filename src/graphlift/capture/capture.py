@@ -616,6 +616,8 @@ class Capture:
         tracker = self.realize(tracker)
         kind = type(tracker)
         if kind is TensorVar:
+            if tracker.node.graph is not self.builder.graph:  # type: ignore[attr-defined]
+                tracker = self.builder.lift(tracker)  # type: ignore[arg-type]
             return tracker.node, tracker.fake  # type: ignore[attr-defined]
         if kind is ConstVar:
             self.pin(tracker)  # type: ignore[arg-type]

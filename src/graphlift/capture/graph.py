@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from ..guards import Source
+from .breaks import Break
 from .trackers import TensorVar
 
 if "numpy" in sys.modules:  # its scalars print as np.float64(0.5) in the code of a graph
@@ -48,6 +49,10 @@ class GraphBuilder:
         self.input_tensors.append(real)
         self.input_versions.append((fake, None if fake.is_inference() else fake._version))
         return node
+
+    def lift(self, tensor: TensorVar) -> TensorVar:
+        """The tensor of another graph as one of this one. Raises: Break, since here only inner graphs take tensors."""
+        raise Break("unsupported-call", "a tensor of an inner function that is used outside of it")
 
     def add_op(
         self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, where: str

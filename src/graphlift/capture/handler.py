@@ -37,6 +37,7 @@ from ..guards import Arg, Const, DistinctTensors, Func, NoOverlap, Predicate, St
 from ..options import CompileEvent, CompileOptions
 from ..timing import stage
 from . import (  # noqa: F401  (they fill the table of rules)
+    autograd_rules,
     builtin_rules,
     container_rules,
     function_rules,

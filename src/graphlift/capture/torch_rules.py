@@ -16,7 +16,7 @@ from .. import marks
 from .attributes import get_attr
 from .breaks import Break
 from .calls import TENSOR_METHODS, call
-from .capture import Capture, NotConst
+from .capture import Capture
 from .protocol import (
     binary,
     compare,
@@ -141,44 +141,6 @@ for _legacy, _dtype in (
     (torch.IntTensor, torch.int32),
 ):
     _legacy_constructor(_legacy, _dtype)
-
-
-@rule(torch.autograd.Function.apply.__func__)
-def _function_apply(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    """A custom autograd function where nothing needs a gradient: its forward, in no-grad mode."""
-    cls = cap.value_of(args[0])
-    inputs = [cap.realize(arg) for arg in args[1:]]
-    tensors = [arg for arg in inputs if type(arg) is TensorVar]
-    grad = torch.is_grad_enabled()
-    if (grad and any(tensor.fake.requires_grad for tensor in tensors)) or kwargs:
-        raise Break("unsupported-call", f"{cls.__name__}.apply with gradients")
-    context = ObjectVar(torch.autograd.function.FunctionCtx)
-    context.attrs.known["needs_input_grad"] = cap.from_python((False,) * len(inputs))
-    split = (
-        cap.type_attr(cls, "setup_context")
-        is not vars(torch.autograd.function._SingleLevelFunction)["setup_context"]
-    )
-    if grad:
-        cap.set_state(torch._C._set_grad_enabled, (False,))
-    try:
-        result = call(cap, get_attr(cap, args[0], "forward"), inputs if split else [context, *inputs], {})
-        if split:
-            call(cap, get_attr(cap, args[0], "setup_context"), [context, TupleVar(inputs), result], {})
-    finally:
-        if grad:
-            cap.set_state(torch._C._set_grad_enabled, (True,))
-    if "dirty_tensors" in context.attrs.known:
-        raise Break("unsupported-call", f"{cls.__name__} marks inputs as changed in place")
-
-    def leave(value: Tracker) -> Tracker:
-        value = cap.realize(value)
-        if any(value is tensor for tensor in tensors):
-            return cap.emit("call_method", "view_as", [value, value], {}, lambda t, o: t.view_as(o))
-        if type(value) is TensorVar and value.source is not None:
-            raise Break("unsupported-call", f"{cls.__name__} returns a tensor made outside")
-        return value
-
-    return TupleVar([leave(item) for item in result.items]) if type(result) is TupleVar else leave(result)
 
 
 @rule(torch._assert)

@@ -1,0 +1,213 @@
+"""Graphs of functions that torch calls itself: a custom backward, a gradient hook, what a transform is applied to.
+
+In: a function on trackers and fakes of its arguments. Out: a `SubGraph`: a GraphModule, and what it takes from outside.
+Always: the function only computes: one that changes anything outside of itself, tensors included, is a break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from .breaks import Break, Raised
+from .capture import Capture
+from .frame import GeneratorVar, IteratorVar
+from .graph import GraphBuilder
+from .trackers import (
+    CellVar,
+    ConstVar,
+    DictVar,
+    FunctionVar,
+    ListVar,
+    MethodVar,
+    ObjectVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubGraph:
+    """``module(*lifted, *arguments)`` gives the tensors of the result, in order; ``result`` has its structure."""
+
+    module: fx.GraphModule
+    lifted: tuple[TensorVar, ...]
+    result: Tracker
+
+
+class SubBuilder(GraphBuilder):
+    """Appends to a graph of its own; tensors of the enclosing graph become further placeholders."""
+
+    def __init__(self, cap: Capture) -> None:
+        super().__init__()
+        self.cap = cap
+        self.outer = cap.builder
+        self.lifted: dict[int, tuple[TensorVar, TensorVar]] = {}
+        self.input_sources = self.outer.input_sources
+        self.input_tensors = self.outer.input_tensors
+        self.input_versions = self.outer.input_versions
+
+    def add_input(self, source: Any, real: torch.Tensor, fake: torch.Tensor) -> fx.Node:
+        return self.outer.add_input(source, real, fake)
+
+    def lift(self, tensor: TensorVar) -> TensorVar:
+        found = self.lifted.get(id(tensor))
+        if found is None:
+            if tensor.node.graph is not self.outer.graph:
+                tensor_outside = self.outer.lift(tensor)
+            else:
+                tensor_outside = tensor
+            inner = self.placeholder(f"outer_{len(self.lifted)}", tensor.fake, tensor.cls)
+            found = self.lifted[id(tensor)] = tensor_outside, inner
+        return found[1]
+
+    def placeholder(self, name: str, fake: torch.Tensor, cls: type = torch.Tensor) -> TensorVar:
+        """A new placeholder behind the others."""
+        nodes = [node for node in self.graph.nodes if node.op == "placeholder"]
+        with self.graph.inserting_after(nodes[-1]) if nodes else self.graph.inserting_before(None):
+            node = self.graph.create_node("placeholder", name, name=name)
+        node.meta["example_value"] = node.meta["val"] = fake
+        return TensorVar(node, fake, cls)
+
+
+def tensors_of(tracker: Tracker) -> Iterator[TensorVar]:
+    """The tensors of a result. Raises: Break for anything but tensors, constants, and tuples and lists of them."""
+    if type(tracker) is TensorVar:
+        yield tracker
+    elif type(tracker) in (TupleVar, ListVar):
+        for item in tracker.items:  # type: ignore[attr-defined]
+            yield from tensors_of(item)
+    elif type(tracker) is DictVar and tracker.complete:
+        for item in tracker.known.values():
+            yield from tensors_of(item)
+    elif type(tracker) is not ConstVar:
+        raise Break("unsupported-call", f"an inner function that returns a {type(tracker).__name__}")
+
+
+def trace(
+    cap: Capture,
+    what: str,
+    body: Callable[[list[TensorVar]], Tracker],
+    fakes: Iterable[torch.Tensor],
+    reachable: Iterable[Tracker],
+) -> SubGraph:
+    """The graph of ``body``, called with a tensor for each of ``fakes``; ``reachable``: what it may look at.
+
+    Raises: Break where it does more than compute, or raises.
+    """
+    outer, known, changed = cap.builder, cap.fakes, cap.changed
+    logged = len(cap.state_log)
+    builder = SubBuilder(cap)
+    before = Contents(cap, reachable)
+    versions = tensor_versions(cap)
+    cap.builder, cap.fakes, cap.changed = builder, dict(known), {}
+    try:
+        arguments = [builder.placeholder(f"argument_{k}", fake) for k, fake in enumerate(fakes)]
+        cap.fakes.update((id(argument.fake), argument) for argument in arguments)
+        result = body(arguments)
+        outputs = [cap.to_graph(tensor)[0] for tensor in tensors_of(result)]
+        if cap.changed or before.changed() or versions != tensor_versions(cap, versions):
+            raise Break("unsupported-call", f"{what} changes what is outside of it")
+    except Raised as raised:
+        raise Break("unsupported-call", f"{what} raises {raised.value!r}") from None
+    finally:
+        met = {key: t for key, t in cap.fakes.items() if key not in known and t.node.graph is outer.graph}
+        cap.builder, cap.fakes, cap.changed = outer, {**known, **met}, changed
+        del cap.state_log[logged:]
+    graph = builder.graph
+    graph.output(tuple(outputs))
+    _placeholders_in_order(graph, [inner.node for _, inner in builder.lifted.values()])
+    module = fx.GraphModule(torch.nn.Module(), graph, class_name="InnerGraph")
+    return SubGraph(module, tuple(outside for outside, _ in builder.lifted.values()), result)
+
+
+def _placeholders_in_order(graph: fx.Graph, first: list[fx.Node]) -> None:
+    """Move the placeholders ``first`` before all others."""
+    for node in reversed(first):
+        head = next(iter(graph.nodes))
+        if head is not node:
+            head.prepend(node)
+
+
+def tensor_versions(cap: Capture, only: Iterable[int] | None = None) -> dict[int, int]:
+    """How often each tensor that the capture knows was written, by the id of its fake."""
+    chosen = cap.fakes if only is None else {key: cap.fakes[key] for key in only}
+    return {
+        key: 0 if tensor.fake.is_inference() else tensor.fake._version for key, tensor in chosen.items()
+    }
+
+
+class Contents:
+    """What the containers, objects and cells reachable from some trackers hold at a moment."""
+
+    def __init__(self, cap: Capture, roots: Iterable[Tracker]) -> None:
+        self.held: list[tuple[Any, Any]] = []
+        seen: set[int] = set()
+        queue = [*roots, *cap.globals_memo.values()]
+        while queue:
+            tracker = queue.pop()
+            if id(tracker) in seen:
+                continue
+            seen.add(id(tracker))
+            if isinstance(tracker, IteratorVar):
+                if not isinstance(tracker, GeneratorVar) or tracker.started:
+                    raise Break("unsupported-call", "an inner function that can reach an iterator under way")
+                queue += [v for v in tracker.frame.locals.values() if v is not None]
+            held = _contents(tracker)
+            if held is not None:
+                self.held.append((tracker, held))
+            queue += _parts(tracker)
+
+    def changed(self) -> bool:
+        """Whether any of them holds something else now."""
+        return any(not _same(_contents(tracker), held) for tracker, held in self.held)
+
+
+def _contents(tracker: Tracker) -> Any:
+    kind = type(tracker)
+    if kind is ListVar:
+        return None if tracker.untouched else list(tracker.items)  # type: ignore[attr-defined]
+    if kind is DictVar and tracker.real is None:  # type: ignore[attr-defined]
+        return dict(tracker.known)  # type: ignore[attr-defined]
+    if kind is SetVar:
+        return dict(tracker.known)  # type: ignore[attr-defined]
+    if kind is CellVar and tracker.loaded:  # type: ignore[attr-defined]
+        return [tracker.content]  # type: ignore[attr-defined]
+    if kind is ObjectVar and tracker.obj is None:  # type: ignore[attr-defined]
+        return dict(tracker.slots)  # type: ignore[attr-defined]
+    return None
+
+
+def _same(now: Any, before: Any) -> bool:
+    if isinstance(before, dict):
+        return now.keys() == before.keys() and all(_loaded_same(now[key], before[key]) for key in before)
+    return len(now) == len(before) and all(map(_loaded_same, now, before))
+
+
+def _loaded_same(now: Any, before: Any) -> bool:
+    """Whether it is the same tracker, or what the same lazy one became."""
+    return now is before or (before is not None and before.source is not None and before.source == now.source)
+
+
+def _parts(tracker: Tracker) -> list[Tracker]:
+    kind = type(tracker)
+    if kind is TupleVar or (kind is ListVar and not tracker.untouched):  # type: ignore[attr-defined]
+        return list(tracker.items)  # type: ignore[attr-defined]
+    if kind in (DictVar, SetVar):
+        return list(tracker.known.values())  # type: ignore[attr-defined]
+    if kind is CellVar:
+        return [tracker.content] if tracker.content is not None else []  # type: ignore[attr-defined]
+    if kind is FunctionVar:
+        return [*tracker.closure, *tracker.defaults, *tracker.kwdefaults.values(), tracker.attrs]  # type: ignore[attr-defined]
+    if kind is MethodVar:
+        return [tracker.func, tracker.self_var]  # type: ignore[attr-defined]
+    if kind is ObjectVar:
+        payload = [tracker.payload] if tracker.payload is not None else []  # type: ignore[attr-defined]
+        return [tracker.attrs, *tracker.slots.values(), *payload]  # type: ignore[attr-defined]
+    return []
