@@ -116,7 +116,10 @@ def _iterator_type(tracker: IteratorVar) -> type:
     builtin = getattr(tracker, "builtin", None)
     if isinstance(builtin, type):
         return builtin
-    return type(iter(())) if type(getattr(tracker, "owner", None)) is TupleVar else type(iter([]))
+    owner = getattr(tracker, "owner", None)
+    if type(owner) is ConstVar:
+        return type(iter(owner.value))
+    return type(iter(())) if type(owner) is TupleVar else type(iter([]))
 
 
 def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:

@@ -18,10 +18,12 @@ import torch
 
 from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
+from .arity import arrange
 from .attributes import LRU_CACHE, bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
 from .capture import DIRECT, PLAIN_CONSTANTS, Capture, Link, NotConst
 from .frame import inline, resume_callee
+from .pure import is_pure
 from .rules import RULES
 from .trackers import (
     CalleeVar,
@@ -79,22 +81,6 @@ OPAQUE_MODULES = (
     "tqdm",
 )
 _AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode", "torch.autograd.function")
-PURE_OBJCLASSES = (
-    str,
-    int,
-    float,
-    bool,
-    bytes,
-    complex,
-    tuple,
-    range,
-    frozenset,
-    torch.Size,
-    type(None),
-    slice,
-    torch.dtype,
-    torch.device,
-)
 
 
 def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
@@ -184,16 +170,10 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
     except TypeError:
         found = None
     if found is not None:
-        try:
-            return found(cap, args, kwargs)
-        except IndexError as error:  # the rule asked for an argument that was not given
-            if (
-                error.__traceback__ is None
-                or error.__traceback__.tb_next is None
-                or error.__traceback__.tb_next.tb_next is not None
-            ):
-                raise
-            raise Break("unsupported-call", f"{_name(value)} with {len(args)} arguments") from None
+        arranged = arrange(value, args, kwargs)
+        if arranged is None:
+            return _refused(cap, value, args, kwargs)
+        return found(cap, *arranged)
     mark = mark_of(value)
     if mark is not None:
         return _call_marked(cap, fn, mark, args, kwargs)
@@ -204,6 +184,16 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
     if isinstance(value, LRU_CACHE):
         return _call_lru_cache(cap, value, args, kwargs)
     return _call_c(cap, value, args, kwargs)
+
+
+def _refused(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    """A call with arguments that the function does not take: it says so itself, before it does anything."""
+    from .mirror import run
+
+    if isinstance(value, types.ClassMethodDescriptorType) and args:
+        value, args = value.__get__(None, cap.value_of(args[0])), args[1:]
+    run(cap, value, args, kwargs)
+    raise Break("unsupported-call", f"{_name(value)} with {len(args)} arguments")
 
 
 def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
@@ -306,65 +296,20 @@ def _call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
         return _call_tensor_method(cap, value.__name__, args, kwargs)
     if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return cap.emit("call_function", value, args, kwargs, value)
-    if owner in PURE_OBJCLASSES or value in PURE_FUNCTIONS or _is_pure_classmethod(value):
-        try:
-            values = [cap.value_of(arg) for arg in args]
-            kw_values = {name: cap.value_of(arg) for name, arg in kwargs.items()}
-        except NotConst:
-            raise Break("unsupported-builtin", f"{_name(value)} of values that are not constants") from None
-        from .protocol import evaluate
-
-        return evaluate(cap, value, *values, **kw_values)
-    if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
+    if args and owner is not None and type(cap.realize(args[0])) is OpaqueVar:
         receiver = cap.realize(args[0])
-        if type(receiver) is ObjectVar and receiver.payload is not None:
-            return (
-                call(cap, ConstVar(value), [receiver.payload, *args[1:]], kwargs)
-                if owner is not object
-                else _unmodelled(value)
-            )
-        if type(receiver) is OpaqueVar:
-            raise Break(receiver.code, receiver.detail)
+        raise Break(receiver.code, receiver.detail)  # type: ignore[attr-defined]
+    if is_pure(value):
+        from .mirror import run
+
+        return run(cap, value, args, kwargs)
     raise Break("c-function", _name(value))
-
-
-def _unmodelled(value: Any) -> Tracker:
-    raise Break("c-function", _name(value))
-
-
-def _is_pure_classmethod(value: Any) -> bool:
-    owner = getattr(value, "__self__", None)
-    if isinstance(value, types.ClassMethodDescriptorType):
-        return value.__objclass__ in (*PURE_OBJCLASSES, dict)
-    return isinstance(value, types.BuiltinFunctionType) and (
-        (isinstance(owner, type) and owner in PURE_OBJCLASSES)
-        or type(owner) in PLAIN_CONSTANTS
-        and owner is not None
-    )
 
 
 def _name(value: Any) -> str:
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or repr(value)[:80]
     return f"{module}.{name}" if module and module != "builtins" else name
-
-
-def _pure_functions() -> frozenset[Any]:
-    import _operator
-    import math
-
-    names = "abs round divmod pow chr ord hex oct bin ascii format hash"
-    import builtins
-
-    chosen = [getattr(builtins, name) for name in names.split()]
-    chosen += [v for v in vars(math).values() if isinstance(v, types.BuiltinFunctionType)]
-    pure = "add sub mul truediv floordiv mod pow neg pos abs invert lshift rshift and_ or_ xor eq ne lt le gt ge not_ truth index is_ is_not"
-    chosen += [getattr(_operator, name) for name in pure.split()]
-    chosen += [torch.finfo, torch.iinfo, torch._C._get_tracing_state, torch.promote_types, torch.can_cast]
-    return frozenset(c for c in chosen if c.__hash__)
-
-
-PURE_FUNCTIONS = _pure_functions()
 
 
 #: Tensor methods that read data, change autograd state, or reach the storage: they run natively.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import polyfills
+from .attributes import python_type
 from .breaks import Break, Exhausted, Raised
 from .calls import call, call_special, construct
 from .capture import Capture, NotConst, describe
@@ -23,13 +24,13 @@ from .protocol import (
     is_same,
     iterate,
     next_item,
+    payload_of,
     truth,
 )
 from .rules import rule
 from .trackers import (
     NONE,
     ConstVar,
-    ListVar,
     ObjectVar,
     Tracker,
     TupleVar,
@@ -148,30 +149,17 @@ def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     value = cap.realize(args[0])
     if type(value) is ObjectVar and isinstance(cap.type_attr(value.cls, "__reversed__"), types.FunctionType):
         return call_special(cap, value, "__reversed__", [])
+    if type(value) is ObjectVar and value.payload is None:
+        return call(cap, ConstVar(polyfills.reversed_by_index), [value], {})
+    return reverse_iter(cap, payload_of(value))
+
+
+def reverse_iter(cap: Capture, value: Tracker) -> Tracker:
+    """``reversed(value)`` of a builtin container."""
+    if not hasattr(python_type(value), "__reversed__") and not hasattr(python_type(value), "__getitem__"):
+        raise cap.raise_(TypeError, f"'{python_type(value).__name__}' object is not reversible")
     items = iterate(cap, value)[::-1]
     return SeqIter(items, TupleVar(items))
-
-
-@rule(sorted)
-def _sorted(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return ListVar(sort_items(cap, iterate(cap, args[0]), kwargs))
-
-
-def sort_items(cap: Capture, items: Args, kwargs: Kwargs) -> Args:
-    """The items in sorted order, as ``list.sort(key=, reverse=)`` puts them."""
-    key = cap.realize(kwargs.get("key", NONE))
-    reverse = "reverse" in kwargs and truth(cap, kwargs["reverse"])
-    ranks = items if is_same(cap, key, NONE) else [call(cap, key, [item], {}) for item in items]
-    try:
-        values = [cap.value_of(rank) for rank in ranks]
-    except NotConst:
-        result = call(cap, ConstVar(polyfills.sort_), [ListVar(list(items)), key, ConstVar(reverse)], {})
-        return result.items  # type: ignore[attr-defined, no-any-return]
-    try:
-        order = sorted(range(len(items)), key=values.__getitem__, reverse=reverse)
-    except Exception as error:
-        raise Raised(cap.exception_var(error)) from error
-    return [items[i] for i in order]
 
 
 def _polyfilled(target: Any, replacement: Callable[..., Any]) -> None:

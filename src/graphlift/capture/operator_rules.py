@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import operator
 
+from .attributes import get_attr
+from .iterator_rules import reverse_iter
 from .protocol import (
     BINARY,
     COMPARE,
@@ -69,19 +71,12 @@ def _special_method_rules() -> None:
         rule(cls.__contains__)(
             lambda cap, args, kwargs: ConstVar(contains(cap, payload_of(args[0]), args[1]))
         )
-        rule(cls.__iter__)(lambda cap, args, kwargs: get_iter(cap, payload_of(args[0])))
-        rule(cls.__eq__)(
-            lambda cap, args, kwargs: compare(cap, "==", payload_of(args[0]), payload_of(args[1]))
-        )
-        rule(cls.__ne__)(
-            lambda cap, args, kwargs: compare(cap, "!=", payload_of(args[0]), payload_of(args[1]))
-        )
     for cls in (list, dict):
         rule(cls.__setitem__)(
             lambda cap, args, kwargs: set_item(cap, payload_of(args[0]), args[1], args[2]) or NONE
         )
         rule(cls.__delitem__)(lambda cap, args, kwargs: del_item(cap, payload_of(args[0]), args[1]) or NONE)
-    for method in ("__iter__", "__eq__", "__ne__", "__setitem__", "__delitem__"):
+    for method in ("__setitem__", "__delitem__"):
         descriptor = getattr(collections.OrderedDict, method)
         if descriptor not in RULES:
             rule(descriptor)(RULES[getattr(dict, method)])
@@ -93,9 +88,28 @@ def _special_method_rules() -> None:
     rule(object.__ne__)(
         lambda cap, args, kwargs: ConstVar(not truth(cap, compare(cap, "==", args[0], args[1])))
     )
-    rule(set.__contains__)(lambda cap, args, kwargs: ConstVar(contains(cap, payload_of(args[0]), args[1])))
     rule(set.__len__)(lambda cap, args, kwargs: ConstVar(length(cap, payload_of(args[0]))))
-    rule(set.__iter__)(lambda cap, args, kwargs: get_iter(cap, payload_of(args[0])))
 
 
 _special_method_rules()
+
+_BUILTIN_CLASSES: tuple[type, ...] = (
+    *(str, int, float, bool, bytes, complex, list, tuple, dict, set, frozenset, range, slice),
+    *(collections.OrderedDict, collections.deque, type({}.keys()), type({}.values()), type({}.items())),
+)
+
+
+def _methods_of_builtin_classes() -> None:
+    """What hands out parts of the object itself: iterators and attributes."""
+    for cls in _BUILTIN_CLASSES:
+        for name, handler in (
+            ("__iter__", lambda cap, args, kwargs: get_iter(cap, payload_of(args[0]))),
+            ("__reversed__", lambda cap, args, kwargs: reverse_iter(cap, payload_of(args[0]))),
+            ("__getattribute__", lambda cap, args, kwargs: get_attr(cap, args[0], cap.value_of(args[1]))),
+        ):
+            descriptor = cls.__dict__.get(name)
+            if descriptor is not None and descriptor not in RULES:
+                rule(descriptor)(handler)
+
+
+_methods_of_builtin_classes()

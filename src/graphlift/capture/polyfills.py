@@ -69,21 +69,6 @@ def reduce_(function, iterable, *initial):
     return value
 
 
-def sort_(items, key, reverse):
-    """A stable insertion sort (for keys that are not constants)."""
-    ranked = [(item if key is None else key(item), item) for item in items]
-    if reverse:
-        ranked = ranked[::-1]
-    result = []
-    for rank, item in ranked:
-        position = len(result)
-        while position > 0 and rank < result[position - 1][0]:
-            position -= 1
-        result.insert(position, (rank, item))
-    ordered = [item for rank, item in result]
-    return ordered[::-1] if reverse else ordered
-
-
 def iterate_by_index(obj):
     index = 0
     while True:
@@ -93,6 +78,11 @@ def iterate_by_index(obj):
             return
         yield item
         index += 1
+
+
+def reversed_by_index(obj):
+    for index in range(len(obj) - 1, -1, -1):
+        yield obj[index]
 
 
 def chain_(*iterables):

@@ -97,6 +97,25 @@ class ListVar(Tracker):
         return self._items is None
 
 
+class DequeVar(Tracker):
+    """A ``collections.deque``; ``real`` is the pre-existing object, ``mutated`` says that the region changed it."""
+
+    __slots__ = ("items", "maxlen", "mutated", "real")
+
+    def __init__(
+        self,
+        items: list[Tracker],
+        maxlen: int | None = None,
+        source: Source | None = None,
+        real: Any = None,
+    ) -> None:
+        self.items = items
+        self.maxlen = maxlen
+        self.source = source
+        self.real = real
+        self.mutated = False
+
+
 class TupleVar(Tracker):
     """A tuple of trackers."""
 

@@ -6,7 +6,7 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 
 from .arithmetic import BINARY, INPLACE, UNARY, binary, inplace, unary
 from .comparison import COMPARE, compare, is_same, items_equal, truth
-from .items import contains, del_item, get_item, make_slice, mapping_items, set_item
+from .items import contains, del_item, get_item, key_error, make_slice, mapping_items, set_item
 from .iteration import (
     change_list,
     change_set,
@@ -42,6 +42,7 @@ __all__ = [
     "is_same",
     "items_equal",
     "iterate",
+    "key_error",
     "length",
     "make_slice",
     "mapping_items",

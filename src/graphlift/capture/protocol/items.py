@@ -67,7 +67,7 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     if kind is DictVar:
         found = cap.dict_get(container, cap.key_of(index))  # type: ignore[arg-type]
         if found is None:
-            raise cap.raise_(KeyError, _plain(cap, index))
+            raise key_error(cap, index)
         return found
     if kind is ConstVar:
         if isinstance(container.value, type) or not hasattr(type(container.value), "__getitem__"):  # type: ignore
@@ -100,7 +100,7 @@ def _payload_item(cap: Capture, container: ObjectVar, index: Tracker) -> Tracker
         if factory is None and container.obj is not None:
             raise Break("unsupported-object", f"a missing key of a {container.cls.__name__}")
         if factory is None or (type(factory) is ConstVar and factory.value is None):
-            raise cap.raise_(KeyError, _plain(cap, index))
+            raise key_error(cap, index)
         value = call(cap, factory, [], {})
         cap.dict_set(payload, cap.key_of(index), value)
         return value
@@ -115,11 +115,11 @@ def _subscript_class(cap: Capture, container: ConstVar, index: Tracker) -> Track
         raise Break("unsupported-object", f"indexing {describe(container)}") from None
 
 
-def _plain(cap: Capture, tracker: Tracker) -> Any:
-    try:
-        return cap.value_of(tracker)
-    except NotConst:
-        return describe(tracker)
+def key_error(cap: Capture, key: Tracker) -> Raised:
+    """The KeyError that carries the very key."""
+    raised = cap.raise_(KeyError)
+    raised.value.slots["args"] = TupleVar([cap.realize(key)])  # type: ignore[attr-defined]
+    return raised
 
 
 def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
@@ -189,7 +189,7 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
     kind = type(container)
     if kind is DictVar:
         if not cap.dict_del(container, cap.key_of(index)):  # type: ignore[arg-type]
-            raise cap.raise_(KeyError, _plain(cap, index))
+            raise key_error(cap, index)
     elif kind is ListVar and type(index) is ConstVar:
         try:
             del change_list(cap, container)[index.value]  # type: ignore[arg-type]

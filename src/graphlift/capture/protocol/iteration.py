@@ -147,7 +147,8 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
             items = [cap.from_python(item) for item in value.value]  # type: ignore[attr-defined]
         except TypeError as error:
             raise Raised(cap.exception_var(error)) from None
-        return SeqIter(items, TupleVar(items))
+        plain = type(value.value) in (str, bytes, torch.Size)  # type: ignore[attr-defined]
+        return SeqIter(items, value if plain else TupleVar(items))
     if kind is TensorVar:
         from ..torch_rules import unbind
 

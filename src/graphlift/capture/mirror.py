@@ -1,0 +1,467 @@
+"""C functions run for real on stand-ins of what is tracked.
+
+In: a C function that acts through the special methods of its arguments alone, and trackers. Out: its result's tracker.
+Always: constants stand for themselves and containers are copied; of any other object there is a `Stand`, whose special
+methods are the captured ones. What the function changed in a copy is then changed in the shadow.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from ..guards import ABSENT
+from .attributes import get_attr, python_type
+from .breaks import Break, Exhausted, Raised, RunEagerly
+from .calls import call, call_special
+from .capture import EXCEPTION_VALUES, IDENTITY_CONSTANTS, PLAIN_CONSTANTS, Capture, NotConst, describe
+from .protocol import (
+    BINARY,
+    COMPARE,
+    INPLACE,
+    UNARY,
+    binary,
+    change_list,
+    change_set,
+    compare,
+    contains,
+    del_item,
+    get_item,
+    get_iter,
+    inplace,
+    length,
+    next_item,
+    set_item,
+    truth,
+    unary,
+)
+from .pure import PURE_OBJCLASSES
+from .trackers import (
+    ConstVar,
+    DequeVar,
+    DictVar,
+    DictViewVar,
+    LazyVar,
+    ListVar,
+    ObjectVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TrackerKey,
+    TupleVar,
+)
+
+_OURS = (Break, Raised, Exhausted, NotConst, RunEagerly)
+
+
+class Fault(Exception):
+    """A fault of ours inside a stand-in's method, which the C function must not take for the program's exception."""
+
+
+class Stand:
+    """A tracked object as C code sees it. The subclasses have the special methods of the object's type, no others."""
+
+    __slots__ = ("_mirror", "_tracker")
+
+    def __init__(self, mirror: Mirror, tracker: Tracker) -> None:
+        self._mirror = mirror
+        self._tracker = tracker
+
+    def __getattr__(self, name: str) -> Any:
+        return self._mirror.forward(lambda cap: get_attr(cap, self._tracker, name))
+
+
+class Mirror:
+    """The stand-ins of one call, and the way back from them."""
+
+    def __init__(self, cap: Capture) -> None:
+        self.cap = cap
+        self.stands: dict[int, Any] = {}
+        self.originals: dict[int, tuple[Any, Tracker]] = {}
+        self.opened: list[tuple[Tracker, Any, Any, Any]] = []
+
+    # --- there -----------------------------------------------------------------------------------------------------
+
+    def give(self, tracker: Tracker) -> Any:
+        """What stands for a tracker inside another object."""
+        if type(tracker) is LazyVar and type(tracker.value) not in PLAIN_CONSTANTS:
+            known = self.cap.memo.get(id(tracker.value))
+            if known is None:
+                return self._stand(tracker, UNREAD)
+            tracker = known
+        tracker = self.cap.realize(tracker)
+        if type(tracker) is ConstVar and type(tracker.value) in PLAIN_CONSTANTS:
+            if tracker.source is not None and type(tracker.value) is not int:
+                self.originals.setdefault(id(tracker.value), (tracker.value, tracker))
+            return tracker.value
+        if type(tracker) is TupleVar:
+            made = self.stands.get(id(tracker))
+            if made is None:
+                made = self._remember(tracker, tuple(self.give(item) for item in tracker.items))
+            return made
+        if type(tracker) is ObjectVar and type(tracker.payload) is TupleVar:
+            return self._tuple_subclass(tracker)
+        found = self.stands.get(id(tracker))
+        return found if found is not None else self._stand(tracker, stand_class(python_type(tracker)))
+
+    def _tuple_subclass(self, tracker: ObjectVar) -> Any:
+        """A real tuple of the class, unless the class has its own ways with what is inside."""
+        cls = tracker.cls
+        own = [name for name in (*METHODS, "__getattribute__") if name not in ("__repr__", "__str__")]
+        if tracker.attrs.known or any(
+            isinstance(self.cap.type_attr(cls, n), types.FunctionType) for n in own
+        ):
+            return self._stand(tracker, stand_class(cls))
+        made = self.stands.get(id(tracker))
+        if made is None:
+            items = tuple(self.give(item) for item in tracker.payload.items)  # type: ignore[union-attr]
+            made = cls(items) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, items)
+            self._remember(tracker, made)
+        return made
+
+    def _stand(self, tracker: Tracker, cls: type) -> Any:
+        found = self.stands.get(id(tracker))
+        return found if found is not None else self._remember(tracker, cls(self, tracker))
+
+    def _remember(self, tracker: Tracker, made: Any) -> Any:
+        self.stands[id(tracker)] = made
+        self.originals[id(made)] = (made, tracker)
+        return made
+
+    def open(self, tracker: Tracker, receiver: bool = False) -> Any:
+        """What stands for an argument: a container is copied, so that C code finds a real one."""
+        tracker = self.cap.realize(tracker)
+        known = self.stands.get(id(tracker))
+        if known is not None:
+            return known
+        if receiver and type(tracker) is ObjectVar and tracker.payload is not None:
+            copy = self.open(tracker.payload)
+            self.originals[id(copy)] = (copy, tracker)
+            return copy
+        if type(tracker) is DictViewVar:
+            return self._remember(tracker, getattr(self.open(tracker.owner), tracker.kind)())
+        copier = COPIES.get(type(tracker))
+        if copier is None:
+            return self._open_subclass(tracker) if type(tracker) is ObjectVar else self.give(tracker)
+        copy = copier(self, tracker)
+        if type(copy) is not frozenset:
+            self.opened.append((tracker, copy, copy.copy(), _content(tracker)))
+        return copy
+
+    def _open_subclass(self, tracker: ObjectVar) -> Any:
+        """An instance of a subclass of a container: the container inside, unless the class reads it in its own way."""
+        if tracker.payload is None or any(
+            isinstance(self.cap.type_attr(tracker.cls, name), types.FunctionType) for name in _READING
+        ):
+            return self.give(tracker)
+        copy = self.open(tracker.payload)
+        self.stands[id(tracker)] = copy
+        self.originals[id(copy)] = (copy, tracker)
+        return copy
+
+    def give_key(self, key: Any) -> Any:
+        return self.give(key.tracker) if isinstance(key, TrackerKey) else key
+
+    # --- and back --------------------------------------------------------------------------------------------------
+
+    def back(self, value: Any) -> Tracker:
+        """The tracker of what C code returned or stored."""
+        if isinstance(value, Stand):
+            return self.cap.realize(value._tracker)
+        entry = self.originals.get(id(value))
+        if entry is not None and entry[0] is value:
+            return entry[1]
+        kind = type(value)
+        if kind is tuple:
+            return TupleVar([self.back(item) for item in value])
+        if kind is list:
+            return ListVar([self.back(item) for item in value])
+        if kind in (dict, collections.OrderedDict):
+            return DictVar({self.key(k): self.back(v) for k, v in value.items()}, cls=kind)
+        if kind in (set, frozenset):
+            return SetVar({self.key(item): self.back(item) for item in value}, kind)
+        if kind is collections.deque:
+            return DequeVar([self.back(item) for item in value], value.maxlen)
+        if kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS) or kind in PURE_OBJCLASSES:
+            return self.cap.from_python(value)
+        raise Break("c-function", f"a C function that returns a {kind.__name__}")
+
+    def key(self, value: Any) -> Any:
+        return self.cap.key_of(self.back(value))
+
+    def write_back(self) -> None:
+        """Change in the shadow what the function changed in the copies."""
+        for tracker, copy, before, content in self.opened:
+            if not _unchanged(content, _content(tracker)):
+                raise Break(
+                    "unsupported-mutation", f"a {describe(tracker)} changed while a C function reads it"
+                )
+            WRITERS[type(tracker)](self, tracker, copy, before)
+
+    def raised(self, error: Exception) -> Raised:
+        """The program's exception: one that passed through the C function, or one that it raised."""
+        link = getattr(error, "__graphlift_raised__", None)
+        if link is not None:
+            return link  # type: ignore[no-any-return]
+        if not any(isinstance(arg, Stand) or id(arg) in self.originals for arg in error.args):
+            return Raised(self.cap.exception_var(error))
+        result = ObjectVar(type(error))
+        result.slots["args"] = TupleVar([self.back(arg) for arg in error.args])
+        for name in EXCEPTION_VALUES.get(type(error), ()):
+            result.slots[name] = self.back(getattr(error, name))
+        return Raised(result)
+
+    def forward(self, step: Callable[[Capture], Any]) -> Any:
+        """A step of the captured program asked for by C code."""
+        try:
+            result = step(self.cap)
+        except Raised as raised:
+            cls = python_type(raised.value)
+            if cls.__module__ != "builtins":
+                raise
+            error: Any = cls.__new__(cls)  # C code may ask for its class
+            error.__graphlift_raised__ = raised
+            raise error from None
+        except _OURS:
+            raise
+        except Exception as error:
+            raise Fault from error
+        return self.give(result) if isinstance(result, Tracker) else result
+
+
+def run(cap: Capture, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
+    """``fn(*args, **kwargs)`` for real."""
+    mirror = Mirror(cap)
+    is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
+    real = [mirror.open(arg, receiver=is_method and index == 0) for index, arg in enumerate(args)]
+    named = {name: mirror.open(arg) for name, arg in kwargs.items()}
+    try:
+        result = fn(*real, **named)
+    except _OURS:
+        raise
+    except Fault as fault:
+        raise fault.__cause__ from None  # type: ignore[misc]
+    except RecursionError:
+        raise Break("inline-limit", f"recursion in {getattr(fn, '__qualname__', fn)}") from None
+    except Exception as error:
+        mirror.write_back()
+        raise mirror.raised(error) from error
+    mirror.write_back()
+    return mirror.back(result)
+
+
+# --- containers --------------------------------------------------------------------------------------------------------
+
+
+def _content(tracker: Any) -> list[Any]:
+    """What a container holds now; an object that nothing has looked at yet may be looked at meanwhile."""
+    found = tracker.items if type(tracker) in (ListVar, DequeVar) else chain(*tracker.known.items())
+    return [None if type(item) is LazyVar else item for item in found]
+
+
+def _unchanged(before: list[Any], after: list[Any]) -> bool:
+    return len(before) == len(after) and all(a is None or a is b for a, b in zip(before, after))
+
+
+def _copy_list(mirror: Mirror, tracker: ListVar) -> list[Any]:
+    copy: list[Any] = mirror._remember(tracker, [])  # it may contain itself
+    copy.extend(mirror.give(item) for item in tracker.items)
+    return copy
+
+
+def _copy_deque(mirror: Mirror, tracker: DequeVar) -> collections.deque[Any]:
+    copy: collections.deque[Any] = mirror._remember(tracker, collections.deque(maxlen=tracker.maxlen))
+    copy.extend(mirror.give(item) for item in tracker.items)
+    return copy
+
+
+def _copy_dict(mirror: Mirror, tracker: DictVar) -> dict[Any, Any]:
+    known = mirror.cap.complete(tracker).known
+    base = collections.OrderedDict if issubclass(tracker.cls, collections.OrderedDict) else dict
+    copy: dict[Any, Any] = mirror._remember(tracker, base())
+    copy.update((mirror.give_key(key), mirror.give(value)) for key, value in known.items())
+    return copy
+
+
+def _copy_set(mirror: Mirror, tracker: SetVar) -> Any:
+    return mirror._remember(tracker, tracker.cls(mirror.give_key(key) for key in tracker.known))
+
+
+COPIES: dict[type, Callable[[Mirror, Any], Any]] = {
+    ListVar: _copy_list,
+    DequeVar: _copy_deque,
+    DictVar: _copy_dict,
+    SetVar: _copy_set,
+}
+
+
+def _write_list(mirror: Mirror, tracker: Any, copy: Any, before: Any) -> None:
+    if type(tracker) is DequeVar and tracker.maxlen != copy.maxlen:
+        raise Break("unsupported-mutation", "the length limit of a deque made before")
+    if len(copy) != len(before) or not all(map(operator.is_, copy, before)):
+        change_list(mirror.cap, tracker)[:] = [_unread(mirror, item) for item in copy]
+
+
+def _unread(mirror: Mirror, item: Any) -> Tracker:
+    return item._tracker if isinstance(item, Stand) else mirror.back(item)  # type: ignore[no-any-return]
+
+
+def _write_dict(mirror: Mirror, tracker: DictVar, copy: Any, before: Any) -> None:
+    cap = mirror.cap
+    kept = [key for key in before if key in copy]
+    if list(copy)[: len(kept)] != kept:  # moved
+        cap.dict_clear(tracker)
+        before = {}
+    for key in before:
+        if key not in copy:
+            cap.dict_del(tracker, mirror.key(key))
+    for key, value in copy.items():
+        if key not in before or before[key] is not value:
+            cap.dict_set(tracker, mirror.key(key), _unread(mirror, value))
+
+
+def _write_set(mirror: Mirror, tracker: SetVar, copy: Any, before: Any) -> None:
+    if len(copy) == len(before) and all(map(operator.is_, copy, before)):
+        return
+    known = change_set(mirror.cap, tracker)
+    kept = {mirror.key(item): mirror.back(item) for item in copy}
+    for key in list(known):
+        if key not in kept:
+            del known[key]
+    for key, item in kept.items():
+        known.setdefault(key, item)
+
+
+WRITERS: dict[type, Callable[[Mirror, Any, Any, Any], None]] = {
+    ListVar: _write_list,
+    DequeVar: _write_list,
+    DictVar: _write_dict,
+    SetVar: _write_set,
+}
+
+
+# --- the special methods of stand-ins ------------------------------------------------------------------------------------
+
+Step = Callable[..., Any]
+
+
+def _forwarded(step: Step) -> Callable[..., Any]:
+    """A special method that runs ``step(cap, tracker, *trackers)``."""
+
+    def method(self: Stand, *args: Any) -> Any:
+        mirror = self._mirror
+        return mirror.forward(lambda cap: step(cap, self._tracker, *map(mirror.back, args)))
+
+    return method
+
+
+def _special(name: str, breaks_on_tensors: bool = False) -> Callable[..., Any]:
+    """A special method that must give a plain value."""
+
+    def step(cap: Capture, obj: Tracker, *args: Tracker) -> Any:
+        obj = cap.realize(obj)
+        if type(obj) is TensorVar and breaks_on_tensors:
+            raise Break("tensor-item", f"{name} of a tensor")
+        return call_special(cap, obj, name, list(args))
+
+    return _forwarded(step)
+
+
+def _next(self: Stand) -> Any:
+    def step(cap: Capture) -> Any:
+        try:
+            return next_item(cap, self._tracker)
+        except Exhausted:
+            return _END
+
+    found = self._mirror.forward(step)
+    if found is _END:
+        raise StopIteration
+    return found
+
+
+_END = object()
+#: Methods by which a class decides what is seen of the container inside.
+_READING = ("__iter__", "__len__", "__getitem__", "__contains__", "keys", "items")
+
+
+def _hash(cap: Capture, obj: Tracker) -> int:
+    obj = cap.realize(obj)
+    key = cap.key_of(obj)
+    return hash(id(key)) if type(key) is TrackerKey else hash(key)
+
+
+def _text(fn: Callable[..., str]) -> Callable[..., Any]:
+    return _forwarded(lambda cap, obj, *args: call(cap, ConstVar(fn), [obj, *args], {}))
+
+
+def _methods() -> dict[str, Any]:
+    table: dict[str, Any] = {
+        "__bool__": _forwarded(truth),
+        "__len__": _forwarded(length),
+        "__iter__": _forwarded(get_iter),
+        "__next__": _next,
+        "__contains__": _forwarded(contains),
+        "__getitem__": _forwarded(get_item),
+        "__setitem__": _forwarded(set_item),
+        "__delitem__": _forwarded(del_item),
+        "__call__": _call,
+        "__hash__": _forwarded(_hash),
+        "__repr__": _text(repr),
+        "__str__": _text(str),
+        "__format__": _text(format),
+    }
+    for name in ("__index__", "__int__", "__float__", "__complex__", "__trunc__", "__floor__", "__ceil__"):
+        table[name] = _special(name, breaks_on_tensors=True)
+    for name in ("__round__", "__divmod__", "__rdivmod__", "__reversed__", "__bytes__"):
+        table[name] = _special(name)
+    for symbol, (_, name, reflected) in BINARY.items():
+        table[name] = _forwarded(lambda cap, a, b, s=symbol: binary(cap, s, a, b))
+        table[reflected] = _forwarded(lambda cap, a, b, s=symbol: binary(cap, s, b, a))
+    for symbol, (_, name) in INPLACE.items():
+        table[name] = _forwarded(lambda cap, a, b, s=symbol: inplace(cap, s, a, b))
+    for symbol, (_, name, _) in COMPARE.items():
+        table[name] = _forwarded(lambda cap, a, b, s=symbol: compare(cap, s, a, b))
+    for symbol, (_, name) in UNARY.items():
+        table[name] = _forwarded(lambda cap, a, s=symbol: unary(cap, s, a))
+    return table
+
+
+def _call(self: Stand, *args: Any, **kwargs: Any) -> Any:
+    mirror = self._mirror
+    return mirror.forward(
+        lambda cap: call(
+            cap,
+            self._tracker,
+            [mirror.back(arg) for arg in args],
+            {name: mirror.back(arg) for name, arg in kwargs.items()},
+        )
+    )
+
+
+METHODS = _methods()
+#: Stands for an object that nothing has looked at yet.
+UNREAD: type = type("object", (Stand,), dict(METHODS))
+_classes: dict[type, type] = {}
+
+
+def stand_class(cls: type) -> type:
+    """The class of stand-ins for instances of ``cls``."""
+    found = _classes.get(cls)
+    if found is None:
+        own: dict[str, Any] = {"__slots__": ()}
+        for name, method in METHODS.items():
+            raw = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+            if raw is not ABSENT:
+                own[name] = method if raw is not None else None
+        found = type(cls.__name__, (Stand,), own)
+        if cls.__hash__ is None:
+            found.__hash__ = None  # type: ignore[assignment]
+        if cls.__flags__ & (1 << 9):  # classes of the program may change
+            return found
+        _classes[cls] = found
+    return found

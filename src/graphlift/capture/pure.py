@@ -1,0 +1,87 @@
+"""Which C functions act through their arguments alone.
+
+In: a callable. Out: whether it may be run while capturing, on constants and on stand-ins (`mirror.py`).
+Always: such a function reads and writes no state of its own, keeps none of its arguments, and gives the same result for
+the same arguments.
+"""
+
+from __future__ import annotations
+
+import _bisect
+import _collections
+import _heapq
+import _operator
+import _string
+import _struct
+import binascii
+import builtins
+import collections
+import datetime
+import math
+import re
+import types
+import unicodedata
+import zlib
+from typing import Any
+
+import torch
+
+from .capture import PLAIN_CONSTANTS
+
+#: Immutable classes: their methods give new values and change nothing.
+PURE_OBJCLASSES: tuple[type, ...] = (
+    *(str, int, float, bool, bytes, complex, tuple, range, frozenset, slice, type(None), type(...)),
+    *(torch.Size, torch.dtype, torch.device, re.Pattern, re.Match),
+    *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone),
+)
+#: Containers: their methods change the receiver and nothing else.
+_CONTAINERS = (list, dict, set, collections.deque, collections.OrderedDict)
+#: Methods that make, describe or rebuild the object itself, or hand out parts of it.
+_NOT_RUN = frozenset(
+    "__new__ __getattribute__ __setattr__ __delattr__ __reduce__ __reduce_ex__ __sizeof__ __getstate__ __init_subclass__ "
+    "__iter__ __reversed__ __dir__ keys values items".split()
+)
+_OBJECT_METHODS = frozenset("__str__ __format__ __lt__ __le__ __gt__ __ge__".split())
+_NOT_PURE = (_operator.attrgetter, _operator.itemgetter, _operator.methodcaller)
+
+
+def _functions() -> frozenset[Any]:
+    names = "abs round divmod pow chr ord hex oct bin ascii format hash repr len sorted sum min max any all"
+    chosen: list[Any] = [getattr(builtins, name) for name in names.split()]
+    for module in (math, _operator, _heapq, _bisect, _string, _struct, binascii, unicodedata, zlib):
+        chosen += [value for value in vars(module).values() if isinstance(value, types.BuiltinFunctionType)]
+    chosen += [_collections._count_elements, str.maketrans, bytes.maketrans]
+    chosen += [torch.finfo, torch.iinfo, torch._C._get_tracing_state, torch.promote_types, torch.can_cast]
+    # They look up, or fill, the cache of compiled patterns, which nobody sees.
+    chosen += [
+        getattr(re, name)
+        for name in "compile match fullmatch search sub subn split findall finditer escape".split()
+    ]
+    return frozenset(chosen)
+
+
+PURE_FUNCTIONS = _functions()
+
+
+def is_pure(value: Any) -> bool:
+    """Whether ``value`` is one of these functions."""
+    owner = getattr(value, "__objclass__", None)
+    if owner is not None and isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        if owner in PURE_OBJCLASSES or owner in _CONTAINERS:
+            return value.__name__ not in _NOT_RUN
+        return owner is object and value.__name__ in _OBJECT_METHODS
+    try:
+        return value in PURE_FUNCTIONS or _is_pure_classmethod(value)
+    except TypeError:  # not hashable
+        return False
+
+
+def _is_pure_classmethod(value: Any) -> bool:
+    if isinstance(value, types.ClassMethodDescriptorType):
+        return value.__objclass__ in (*PURE_OBJCLASSES, dict)
+    if not isinstance(value, types.BuiltinFunctionType):
+        return False
+    owner = value.__self__
+    if isinstance(owner, type):
+        return owner in PURE_OBJCLASSES
+    return type(owner) in PLAIN_CONSTANTS or type(owner) in (re.Pattern, re.Match)
