@@ -11,6 +11,7 @@
 #include "program.h"
 #include "walk.h"
 #include "trace.h"
+#include "sizes.h"
 
 /* ---- liveness: objects known by identity ---- */
 
@@ -83,6 +84,8 @@ static int relation_holds(State *st, const Relation *rel) {
         return a != NULL && b != NULL && AT(a, layout.storage, void *) == AT(b, layout.storage, void *) &&
                AT(b, layout.offset, int64_t) - AT(a, layout.offset, int64_t) == rel->distance;
     }
+    case R_SIZES:
+        return sizes_relate(st, rel);
     default: {
         PyObject *args[FEW_SLOTS];
         for (int32_t i = 0; i < rel->n; i++) args[i] = st->slots[rel->slots[i]];
@@ -218,7 +221,10 @@ static void check_dealloc(Check *self) {
     if (self->weaklist != NULL) PyObject_ClearWeakRefs((PyObject *)self);
     check_clear(self);
     for (int32_t i = 0; i < self->n_leaves; i++) PyMem_Free(self->leaves[i].key_refs);
-    for (int32_t i = 0; i < self->n_relations; i++) PyMem_Free(self->relations[i].slots);
+    for (int32_t i = 0; i < self->n_relations; i++) {
+        PyMem_Free(self->relations[i].slots);
+        PyMem_Free(self->relations[i].program);
+    }
     for (int32_t i = 0; i < self->n_roots && self->caches != NULL; i++)
         for (int t = 0; t < TRACES_PER_ROOT; t++) trace_free(self->caches[i].traces[t]);
     void *blocks[] = {self->nodes, self->leaves, self->refs,  self->roots,     self->caches,

@@ -115,8 +115,12 @@ static int build_specs(Check *check, PyObject *list) {
         spec->all_inline = spec->has_strides && rank <= INLINE_DIMS;
         for (Py_ssize_t d = 0; d < n; d++) {
             PyObject *dim = PyTuple_GET_ITEM(dims, d);
-            spec->dims[d] = dim == Py_None ? ANY_DIM : PyLong_AsLongLong(dim);
-            if (dim == Py_None) spec->all_inline = 0;
+            int64_t size = spec->dims[d] = dim == Py_None ? ANY_DIM : PyLong_AsLongLong(dim);
+            if (size < 0) spec->all_inline = 0;
+            if (size < 0 && size != ANY_DIM && (d < (Py_ssize_t)rank || FOLLOWED(size) >= (int64_t)rank)) {
+                PyErr_SetString(PyExc_ValueError, "guard program: a stride follows no dimension");
+                return 0;
+            }
         }
         if (PyErr_Occurred()) return 0;
     }
@@ -190,6 +194,7 @@ static int build_relations(Check *check, PyObject *list) {
             }
             rel->slots[s] = (int32_t)slot;
         }
+        if (kind == R_SIZES && !build_size_program(rel, fn)) return 0;
         if (kind == R_PREDICATE && rel->n > FEW_SLOTS) {
             PyErr_SetString(PyExc_ValueError, "guard program: a predicate looks at too many values");
             return 0;
@@ -387,9 +392,9 @@ static PyObject *read_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(arg
 static int add_kinds(PyObject *module) {
     static const char *const kinds[][2] = {
         {"NODE_KINDS", "Arg Func Const InstanceDict DictItem SeqItem DictKey TypeOf Slot Attr ClosureCell CellContents "
-                       "TensorGrad"},
+                       "TensorGrad TensorSize"},
         {"LEAF_KINDS", "type id equal length keys has_key tensor tensor_slow"},
-        {"RELATION_KINDS", "same distinct no_overlap offset predicate"},
+        {"RELATION_KINDS", "same distinct no_overlap offset predicate sizes"},
     };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(kinds); i++)
         if (PyModule_AddStringConstant(module, kinds[i][0], kinds[i][1]) < 0) return -1;

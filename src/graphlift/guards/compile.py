@@ -16,16 +16,17 @@ from graphlift.guards import guards as g
 from graphlift.guards import sources as s
 from graphlift.guards._guards import Check
 from graphlift.guards.tensors import access
+from graphlift.shapes.expr import FloorDiv, Max, Min, Relation, SizeLike, Symbol, terms_of
 
 __all__ = ["Check", "compile_guards"]
 
 # Position = the number that C knows the kind by.
 _NODES: tuple[type[s.Source], ...] = (
     *(s.Arg, s.Func, s.Const, s.InstanceDict, s.DictItem, s.SeqItem, s.DictKey),
-    *(s.TypeOf, s.Slot, s.Attr, s.ClosureCell, s.CellContents, s.TensorGrad),
+    *(s.TypeOf, s.Slot, s.Attr, s.ClosureCell, s.CellContents, s.TensorGrad, s.TensorSize),
 )
 _LEAVES = ("type", "id", "equal", "length", "keys", "has_key", "tensor", "tensor_slow")
-_RELATIONS = ("same", "distinct", "no_overlap", "offset", "predicate")
+_RELATIONS = ("same", "distinct", "no_overlap", "offset", "predicate", "sizes")
 
 for _name, _ours in (
     ("NODE_KINDS", [kind.__name__ for kind in _NODES]),
@@ -48,7 +49,7 @@ _LEAF_ORDER = {
 }
 # Sources that C reads with an object number, an index, or a name.
 _INDEX: dict[type[s.Source], Callable[[Any], int]] = {
-    kind: (lambda source: source.index) for kind in (s.Arg, s.SeqItem, s.DictKey, s.ClosureCell)
+    kind: (lambda source: source.index) for kind in (s.Arg, s.SeqItem, s.DictKey, s.ClosureCell, s.TensorSize)
 }
 _NAME: dict[type[s.Source], Callable[[Any], str]] = {s.Slot: lambda x: x.slot_name, s.Attr: lambda x: x.attr}
 
@@ -228,6 +229,60 @@ def _add_memory_relation(program: _Program, guard: g.NoOverlap | g.StorageOffset
         program.relate("offset", guard.sources, distance=guard.distance)
 
 
+# Position = the number that C knows the operation by (sizes.h).
+_SIZE_OPS = ("value", "const", "+", "*", "//", "min", "max", "==", "!=", "<", "<=")
+_SIZE_STACK = 32
+
+
+def _size_program(relation: Relation, symbols: Sequence[Symbol]) -> tuple[int, ...] | None:
+    """The relation in postfix, as pairs (operation, operand); None where C's stack or words do not hold it."""
+    place = {symbol: k for k, symbol in enumerate(symbols)}
+    code: list[int] = []
+    deepest = depth = 0
+
+    def emit(op: str, operand: int = 0) -> None:
+        nonlocal depth, deepest
+        code.extend((_SIZE_OPS.index(op), operand))
+        depth += 1 if op in ("value", "const") else -1
+        deepest = max(deepest, depth)
+
+    def push(size: SizeLike) -> None:
+        terms = terms_of(size)
+        if not terms:
+            emit("const", 0)
+        for k, (monomial, coefficient) in enumerate(terms):
+            emit("const", coefficient)
+            for atom in monomial:
+                push_atom(atom)
+                emit("*")
+            if k:
+                emit("+")
+
+    def push_atom(atom: Any) -> None:
+        if isinstance(atom, Symbol):
+            emit("value", place[atom])
+            return
+        op = {FloorDiv: "//", Min: "min", Max: "max"}[type(atom)]
+        push(atom.args[0])
+        for other in atom.args[1:]:
+            push(other)
+            emit(op)
+
+    push(relation.lhs)
+    push(relation.rhs)
+    emit(relation.op)
+    fits = deepest <= _SIZE_STACK and all(-(2**63) <= word < 2**63 for word in code)
+    return tuple(code) if fits else None
+
+
+def _add_size_relation(program: _Program, guard: g.SizeRelation) -> None:
+    code = _size_program(guard.relation, guard.symbols)
+    if code is None:
+        program.relate("predicate", guard.items, fn=lambda *values: explain.test(guard, values) is None)
+    else:
+        program.relate("sizes", guard.items, fn=code)
+
+
 def _add_predicate(program: _Program, guard: g.Predicate) -> None:
     program.relate("predicate", guard.items, fn=guard.fn)
 
@@ -247,6 +302,7 @@ _ADD: dict[type[g.Guard], Callable[[_Program, Any], None]] = {
     g.StorageOffset: _add_memory_relation,
     g.GlobalState: _add_global_state,
     g.Predicate: _add_predicate,
+    g.SizeRelation: _add_size_relation,
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from graphlift.guards import guards as g
 from graphlift.guards import sources as s
+from graphlift.shapes.expr import holds
 
 
 class Unloadable(Exception):
@@ -139,6 +140,14 @@ def _load_grad(source: s.TensorGrad, base: Any) -> Any:
     return _attribute(source, lambda: torch._C.TensorBase.__dict__["grad"].__get__(base, type(base)))
 
 
+def _load_size(source: s.TensorSize, base: Any) -> Any:
+    import torch
+
+    if not isinstance(base, torch.Tensor) or source.index >= base.dim():
+        raise Unloadable(f"{source.name()}: {s.describe_object(base)} has no such dimension")
+    return int(base.shape[source.index])
+
+
 _LOADERS: dict[type[s.Source], Callable[..., Any]] = {
     s.Arg: _load_arg,
     s.Func: lambda source, func, args: func,
@@ -153,6 +162,7 @@ _LOADERS: dict[type[s.Source], Callable[..., Any]] = {
     s.ClosureCell: _load_closure_cell,
     s.CellContents: _load_contents,
     s.TensorGrad: _load_grad,
+    s.TensorSize: _load_size,
 }
 
 
@@ -267,6 +277,19 @@ def _test_offset(guard: g.StorageOffset, first: Any, second: Any) -> str | None:
     return None if found == guard.distance else f"expected {guard.distance} elements, found {found}"
 
 
+def _test_sizes(guard: g.SizeRelation, *values: Any) -> str | None:
+    pairs = ", ".join(
+        f"{item.name()} = {s.describe_object(v)}" for item, v in zip(guard.items, values, strict=True)
+    )
+    if not all(type(v) is int and -(2**63) <= v < 2**63 for v in values):
+        return f"expected ints, found {pairs}"
+    try:
+        held = holds(guard.relation, dict(zip(guard.symbols, values, strict=True)))
+    except ZeroDivisionError:
+        held = False
+    return None if held else f"found {pairs}"
+
+
 def _test_predicate(guard: g.Predicate, *values: Any) -> str | None:
     try:
         return None if guard.fn(*values) else "the condition is false"
@@ -289,6 +312,7 @@ _TESTS: dict[type[g.Guard], Callable[..., str | None]] = {
     g.StorageOffset: _test_offset,
     g.GlobalState: lambda guard: guard.mismatch(),
     g.Predicate: _test_predicate,
+    g.SizeRelation: _test_sizes,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphlift.guards.sources import DictItem, Ref, Source, describe_object
+from graphlift.shapes.expr import Relation, Symbol
 
 
 class _Absent:
@@ -180,6 +181,16 @@ def _hold_key(source: Source, key: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Follows:
+    """A stride that is dimension ``dim``'s size times its stride: no gap between the two."""
+
+    dim: int
+
+    def __str__(self) -> str:
+        return f"size[{self.dim}]*stride[{self.dim}]"
+
+
+@dataclass(frozen=True, slots=True)
 class TensorSpec:
     """Facts about a tensor that captured code may depend on. None for a dimension, or for all strides, is "any"."""
 
@@ -187,7 +198,7 @@ class TensorSpec:
     dtype: Any
     device: Any
     shape: tuple[int | None, ...]
-    strides: tuple[int | None, ...] | None
+    strides: tuple[int | Follows | None, ...] | None
     requires_grad: bool
     layout: Any
     dispatch_keys: int
@@ -229,13 +240,16 @@ class TensorSpec:
                 return f"{what} is {expected}, found {found}"
         if any(want is not None and want != got for want, got in zip(self.shape, value.shape, strict=True)):
             return f"shape is {_dims(self.shape)}, found {_dims(tuple(value.shape))}"
-        if self.strides is not None and not self._strides_match(tuple(value.stride())):
+        if self.strides is not None and not self._strides_match(tuple(value.shape), tuple(value.stride())):
             return f"strides are {_dims(self.strides)}, found {_dims(tuple(value.stride()))}"
         return None
 
-    def _strides_match(self, found: tuple[int, ...]) -> bool:
+    def _strides_match(self, shape: tuple[int, ...], found: tuple[int, ...]) -> bool:
         assert self.strides is not None
-        return all(want is None or want == got for want, got in zip(self.strides, found, strict=True))
+        wanted = [
+            shape[want.dim] * found[want.dim] if isinstance(want, Follows) else want for want in self.strides
+        ]
+        return all(want is None or want == got for want, got in zip(wanted, found, strict=True))
 
     def describe(self) -> str:
         parts = [self.cls.text, str(self.dtype).removeprefix("torch."), _dims(self.shape)]
@@ -260,7 +274,7 @@ def _key_text(raw: int) -> str:
     return str(torch._C.DispatchKeySet.from_raw_repr(raw)).removeprefix("DispatchKeySet")
 
 
-def _dims(dims: tuple[int | None, ...]) -> str:
+def _dims(dims: tuple[int | Follows | None, ...]) -> str:
     return "[" + ", ".join("*" if d is None else str(d) for d in dims) + "]"
 
 
@@ -363,6 +377,27 @@ class StorageOffset(Guard):
         return (
             f"{self.second.name()} starts {self.distance} elements after {self.first.name()} in one storage"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRelation(Guard):
+    """A relation between sizes and int arguments; ``symbols`` stand for the values of ``items``.
+
+    The values must be exact ints of at most 64 bits.
+    """
+
+    relation: Relation
+    symbols: tuple[Symbol, ...]
+    items: tuple[Source, ...]
+    where: str = field(default="", compare=False)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.items
+
+    def describe(self) -> str:
+        names = {symbol: item.name() for symbol, item in zip(self.symbols, self.items, strict=True)}
+        return self.relation.render(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,14 @@ enum {
     N_CLOSURE_CELL,
     N_CELL_CONTENTS,
     N_TENSOR_GRAD,
+    N_TENSOR_SIZE,
 };
 
 /* Leaf checks of one value. */
 enum { L_TYPE, L_ID, L_EQUAL, L_LENGTH, L_KEYS, L_HAS_KEY, L_TENSOR, L_TENSOR_SLOW };
 
 /* Relations between values already loaded. */
-enum { R_SAME, R_DISTINCT, R_NO_OVERLAP, R_OFFSET, R_PREDICATE };
+enum { R_SAME, R_DISTINCT, R_NO_OVERLAP, R_OFFSET, R_PREDICATE, R_SIZES };
 
 typedef struct {
     uint8_t kind;
@@ -64,6 +65,8 @@ typedef struct {
     int32_t *slots;
     int64_t distance;
     PyObject *fn; /* strong */
+    int64_t *program; /* R_SIZES */
+    int32_t n_program;
 } Relation;
 
 typedef struct {

@@ -365,3 +365,17 @@ class TensorGrad(Source):
 
     def code(self) -> str:
         return f"{self.base.code()}.grad"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSize(Source):
+    """``tensor.shape[index]``, as an int."""
+
+    base: Source
+    index: int
+
+    def name(self) -> str:
+        return f"{self.base.name()}.shape[{self.index}]"
+
+    def code(self) -> str:
+        return f"{self.base.code()}.shape[{self.index}]"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphlift.guards import _guards
-from graphlift.guards.guards import GlobalState, TensorSpec, dispatch_keys
+from graphlift.guards.guards import Follows, GlobalState, TensorSpec, dispatch_keys
 
 _WINDOW_BYTES = 192
 _INLINE_DIMS = 5
@@ -61,10 +61,17 @@ class Access:
         """(keys, dtype and device word, rank, dims, has strides, requires_grad), or None: compare in Python."""
         device = self.device_codes.get(spec.device.type)
         dtype = self.dtype_codes.get(spec.dtype)
-        dims = spec.shape + (spec.strides or ())
+        strides = tuple([-1 - n.dim if isinstance(n, Follows) else n for n in spec.strides or ()])
+        dims = spec.shape + strides
         if not self.tensors or device is None or dtype is None or spec.dispatch_keys & ~self.plain_keys:
             return None
-        if str(spec.layout) != "torch.strided" or spec.rank > 32 or not all(_plain_dim(d) for d in dims):
+        if (
+            str(spec.layout) != "torch.strided"
+            or spec.rank > 32
+            or not all(_plain_dim(d) for d in spec.shape)
+        ):
+            return None
+        if not all(_plain_dim(d) or isinstance(d, Follows) for d in spec.strides or ()):
             return None
         index = -1 if spec.device.index is None else spec.device.index
         word = _type_device_word(dtype, device, index)

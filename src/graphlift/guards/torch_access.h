@@ -21,6 +21,8 @@
 #endif
 
 #define ANY_DIM INT64_MIN
+/* A stride that is another dimension's size times its stride: minus one, minus that dimension. */
+#define FOLLOWED(dim) (-1 - (dim))
 #define MAX_RANK 64
 #define MAX_DTYPES 64
 
@@ -76,8 +78,10 @@ static int dims_match(const TensorSpec *spec, const void *impl) {
         if (spec->dims[i] != sizes[i] && spec->dims[i] != ANY_DIM) return 0;
     if (!spec->has_strides) return 1;
     const int64_t *strides = impl_strides(impl, spec->rank), *want = spec->dims + spec->rank;
-    for (uint64_t i = 0; i < spec->rank; i++)
-        if (want[i] != strides[i] && want[i] != ANY_DIM) return 0;
+    for (uint64_t i = 0; i < spec->rank; i++) {
+        if (want[i] == strides[i] || want[i] == ANY_DIM) continue;
+        if (want[i] >= 0 || sizes[FOLLOWED(want[i])] * strides[FOLLOWED(want[i])] != strides[i]) return 0;
+    }
     return 1;
 }
 

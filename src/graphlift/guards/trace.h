@@ -163,6 +163,10 @@ static void record_length(Recorder *r, int32_t n, PyObject *obj, int stable, See
 /* move_to_end changes an OrderedDict's order but not its version. */
 static int is_ordered(PyObject *obj) { return PyDict_Check(obj) && PyODict_Check(obj); }
 
+static int has_order(const Leaf *leaf, PyObject *dict) {
+    return leaf->kind == L_KEYS && PyTuple_GET_SIZE(leaf->obj) != 0 && is_ordered(dict);
+}
+
 static int is_str_lookup(const Leaf *leaf, PyObject *dict) {
     return PyDict_Check(dict) && only_str_keys(dict) && leaf->ref < 0 && PyUnicode_CheckExact(leaf->obj);
 }
@@ -172,7 +176,7 @@ static void record_leaves(Recorder *r, int32_t n, PyObject *obj, int stable, See
     int tail = 0;
     for (int32_t i = node->leaf_begin; i < node->leaf_end; i++) {
         const Leaf *leaf = &r->st->check->leaves[i];
-        int may_run_code = leaf->kind == L_TENSOR_SLOW || (leaf->kind == L_KEYS && is_ordered(obj)) ||
+        int may_run_code = leaf->kind == L_TENSOR_SLOW || has_order(leaf, obj) ||
                            (leaf->kind == L_HAS_KEY && !is_str_lookup(leaf, obj));
         if (may_run_code) {
             tail = 1;
@@ -281,7 +285,7 @@ static PyObject *record_load(Recorder *r, int32_t c, PyObject *obj, int stable, 
         if (!PyCell_Check(obj) || PyCell_GET(obj) == NULL) return NULL;
         place = &((PyCellObject *)obj)->ob_ref;
         break;
-    default: /* N_DICT_KEY, N_TENSOR_GRAD */
+    default: /* N_DICT_KEY, N_TENSOR_GRAD, N_TENSOR_SIZE */
         return NULL;
     }
     emit_word(r->trace, place, *place);
@@ -336,7 +340,7 @@ static int dict_still_matches(State *st, const Trace *trace, Entry *entry) {
     if (tag == 0 || !only_str_keys(dict)) return 0;
     for (int32_t i = node->leaf_begin; i < node->leaf_end; i++) {
         const Leaf *leaf = &check->leaves[i];
-        if (leaf->kind == L_KEYS && is_ordered(dict)) return 0;
+        if (has_order(leaf, dict)) return 0;
         int by_tag = leaf->kind == L_LENGTH || leaf->kind == L_KEYS ||
                      (leaf->kind == L_HAS_KEY && is_str_lookup(leaf, dict));
         if (by_tag && !leaf_passes(st, leaf, dict)) return 0;

@@ -93,6 +93,7 @@ static int compare_key(void *context, Py_ssize_t i, PyObject *key) {
 static int keys_match(State *st, const Leaf *leaf, PyObject *dict) {
     Py_ssize_t n = PyTuple_GET_SIZE(leaf->obj);
     if (!PyDict_Check(dict) || ((PyDictObject *)dict)->ma_used != n) return 0;
+    if (n == 0) return 1;
     KeyList list = {st->check, leaf, 0};
     return visit_keys(st, dict, compare_key, &list) && list.count == n;
 }
@@ -239,6 +240,18 @@ static PyObject *instance_dict(PyObject *obj) {
     return dict;
 }
 
+static PyObject *tensor_size(State *st, PyObject *obj, Py_ssize_t i) {
+    if (layout.ready && PyObject_TypeCheck(obj, layout.base)) {
+        const void *impl = tensor_impl(obj);
+        if (impl == NULL || (AT(impl, layout.keys, uint64_t) & ~layout.plain_keys) != 0) return NULL;
+        uint64_t rank = AT(impl, layout.rank, uint64_t);
+        return (uint64_t)i < rank ? PyLong_FromLongLong(impl_sizes(impl, rank)[i]) : NULL;
+    }
+    st->impure = 1;
+    PyObject *value = PyObject_CallMethod(obj, "size", "n", i);
+    return value == NULL ? failed() : value;
+}
+
 static PyObject *sequence_item(PyObject *obj, Py_ssize_t i) {
     if (!PyList_Check(obj) && !PyTuple_Check(obj)) return NULL;
     Py_ssize_t n = Py_SIZE(obj);
@@ -284,6 +297,8 @@ static PyObject *load(State *st, Node *node, PyObject *obj) {
         return PyCell_Check(obj) ? Py_XNewRef(PyCell_GET(obj)) : NULL;
     case N_TENSOR_GRAD:
         return load_grad(st, obj);
+    case N_TENSOR_SIZE:
+        return tensor_size(st, obj, node->index);
     default:
         return NULL;
     }
