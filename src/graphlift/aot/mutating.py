@@ -1,6 +1,7 @@
 """Operators that write their arguments, in functional form.
 
-In: an in-place, `out=` or otherwise writing operator. Out: the functional overload, or a generic call on copies.
+In: a writing operator, and its functional overload where there is one. Out: that form's arguments, or a generic call on
+copies.
 Always: the generic call copies every written storage first, so nothing the caller holds is changed.
 """
 
@@ -9,24 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
-from ..fake.ops import aten
-
-_RENAMED = {
-    aten.normal_.default: aten.normal_functional.default,
-    aten.bernoulli_.float: aten.bernoulli.p,
-    aten.bernoulli_.Tensor: aten.bernoulli.Tensor,
-    aten.uniform_.default: aten.uniform.default,
-    aten.zero_.default: aten.zero.default,
-}
-_FORMS: dict[Any, Any] = dict(_RENAMED)
-
-
-def functional_form(func: Any) -> Any | None:
-    """The overload that computes what `func` writes, from the same arguments (without `out`); None if there is none."""
-    if func not in _FORMS:
-        _FORMS[func] = _find(func)
-    return _FORMS[func]
 
 
 def with_defaults(func: Any, form: Any, args: tuple, kwargs: dict) -> tuple:
@@ -40,28 +23,6 @@ def with_defaults(func: Any, form: Any, args: tuple, kwargs: dict) -> tuple:
         if not a.kwarg_only and a.name not in kwargs
     ]
     return (*args, *rest)
-
-
-def _find(func: Any) -> Any | None:
-    namespace, _, base = func._schema.name.partition("::")
-    space = getattr(torch.ops, namespace)
-    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    candidates = []
-    if base.endswith("_") and not base.endswith("__"):
-        candidates.append(base[:-1])
-    candidates.append(base)
-    candidates.append(base + "_functional")
-    for name in candidates:
-        packet = getattr(space, name, None)
-        if packet is None:
-            continue
-        for overload in packet.overloads():
-            other = getattr(packet, overload)
-            if other is func or any(a.alias_info is not None for a in other._schema.arguments):
-                continue
-            if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:
-                return other
-    return None
 
 
 def functionalized_call(func: Any, bases: list, aliases: list, args: list, kwargs: dict) -> tuple:

@@ -72,6 +72,7 @@ class Mutation:
     slot: int
     differentiable: bool
     hidden: bool  # done through `.data` or in a way that leaves the version counter alone
+    resized: Spec | None = None  # its new shape and strides, where it had no elements before
 
 
 @dataclass(frozen=True, slots=True)

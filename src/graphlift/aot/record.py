@@ -15,7 +15,8 @@ from torch import Tensor
 from ..fake import DataDependent, FakeMode, FakeStorage, FakeTensor, Spec, Unsupported
 from ..fake import mode as rules
 from ..fake.mode import metadata_key
-from ..fake.ops import Kind, OpInfo, aten, functional_form, op_info
+from ..fake.ops import Kind, OpInfo, Tag, aten, functional_form, op_info
+from ..fake.outs import require_regular_out
 from ..fake.spec import make_spec, spec_of
 from ..fake.tensor import new_fake, set_metadata
 from . import mutating, training_ops
@@ -345,10 +346,14 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
         return _batch_norm(rec, info, key, args, kwargs)
     form = functional_form(info.func)
     targets = rules.written(info, args, kwargs)
+    require_regular_out(info, targets, args, kwargs)
+    _require_own_memory(info, targets)
     if form is None or _tangled(list(targets.values()), args, kwargs):
         return _writes_generic(rec, info, args, kwargs)
     keep = {name for _, name in info.writes}
     out_only = all(a.is_out for a in info.func._schema.arguments if a.name in keep)
+    if out_only and info.random and not all(_is_contiguous(f.spec) for f in rules.fakes_in(targets.values(), [])):
+        return _writes_generic(rec, info, args, kwargs)
     if out_only:
         plain_kwargs = {k: v for k, v in kwargs.items() if k not in keep}
         result = rec.dispatch(form, args, plain_kwargs)
@@ -360,6 +365,14 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
     rules._writes(rec, info, key, args, kwargs)
     result = rec.dispatch(form, args, kwargs)
     return _assign_results(rec, info, form, targets, result)
+
+
+def _require_own_memory(info: OpInfo, targets: dict) -> None:
+    """Composite kernels write `out=` through `_unsafe_view`, an alias that no schema tells of. Raises: Unsupported."""
+    for f in rules.fakes_in(tuple(targets.values()), []):
+        op = f.home.first.op
+        if op is not None and op.func is aten._unsafe_view.default and Tag.out in info.func.tags:
+            raise Unsupported(info.name, "writes a tensor that may be a view of another")
 
 
 def _tangled(targets: list, args: tuple, kwargs: dict) -> bool:

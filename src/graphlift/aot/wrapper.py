@@ -108,6 +108,12 @@ def _restride(t: torch.Tensor, size: tuple, stride: tuple, delta: int) -> torch.
     return t.as_strided_(size, stride, t.storage_offset() + delta)
 
 
+def _resize(t: torch.Tensor, size: tuple, stride: tuple) -> torch.Tensor:
+    """An empty tensor resized as `out=` does it: the result's own strides."""
+    t.resize_(size)
+    return t if t.stride() == stride else t.as_strided_(size, stride)
+
+
 def _call(src: Source, methods: dict, func: Any, parent: str, args: tuple, kwargs: dict) -> str:
     given = [literal(src, a) for a in args] + [f"{k}={literal(src, v)}" for k, v in kwargs.items()]
     method = methods.get(func)
@@ -207,11 +213,15 @@ def _in_mode(src: Source, wanted: bool, ambient: bool, *statements: str) -> None
 
 def _add_mutations(src: Source, around: Surroundings, result: str) -> None:
     grad = around.grad_mode
-    plain = [m for m in around.mutations if not m.differentiable and not m.hidden]
+    plain = [m for m in around.mutations if not m.differentiable and not m.hidden and m.resized is None]
     hidden = [m for m in around.mutations if not m.differentiable and m.hidden]
     tracked = [m for m in around.mutations if m.differentiable]
     statements = [f"i[{m.input}].data.copy_({result}[{m.slot}])" for m in hidden]
     statements += _base_statements(src, around.bases, result)
+    for m in around.mutations:
+        if m.resized is not None:
+            place = f"i[{m.input}], {m.resized.shape}, {m.resized.stride}"
+            statements.append(f"{src.name('resize', _resize)}({place}).copy_({result}[{m.slot}])")
     statements += _copies(plain, result)
     statements += [f"torch.autograd.graph.increment_version(i[{i}])" for i in around.touched]
     if statements:

@@ -22,6 +22,7 @@ from .checks import as_eager, check_arguments, check_overlap
 from .corrections import contiguous_strides, correct
 from .errors import DataDependent, Unsupported
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
+from .outs import require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
 from .tensor import FakeTensor, new_fake, set_metadata
 
@@ -499,17 +500,13 @@ def written(info: OpInfo, args: tuple, kwargs: dict) -> dict[tuple[int, str], An
     return found
 
 
-def require_out_dtypes(info: OpInfo, targets: dict, args: tuple, kwargs: dict) -> None:
-    """Each kernel has rules of its own for an `out=` of another dtype than the result's. Raises: Unsupported."""
+def functional_recipe(info: OpInfo, args: tuple, kwargs: dict) -> Any:
+    """What an `out=` operator would give without `out`; None where there is no such operator."""
     form = functional_form(info.func) if Tag.out in info.func.tags else None
     if form is None:
-        return
-    plain = {k: v for k, v in kwargs.items() if all(k != name for _, name in info.writes)}
-    recipe = pure_recipe(op_info(form), None, args, plain)
-    recipes = recipe if isinstance(recipe, (tuple, list)) else (recipe,)
-    for target, spec in zip(targets.values(), recipes, strict=False):
-        if type(target) is FakeTensor and type(spec) is Spec and target.spec.dtype != spec.dtype:
-            raise Unsupported(info.name, f"writes {spec.dtype} into a tensor of {target.spec.dtype}")
+        return None
+    names = {name for _, name in info.writes}
+    return pure_recipe(op_info(form), None, args, {k: v for k, v in kwargs.items() if k not in names})
 
 
 def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
@@ -518,9 +515,10 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
             symbolic.fix(mode.sizes, info, args, kwargs, "writes several tensors")
         return mode.wrap(mode.pure_recipe(info, key, args, kwargs))
     targets = written(info, args, kwargs)
+    require_regular_out(info, targets, args, kwargs)
     recipe = _CACHE.get(key) if key is not None else None
     if recipe is None:
-        require_out_dtypes(info, targets, args, kwargs)
+        require_dtypes(info, targets, functional_recipe(info, args, kwargs))
         device = result_device(info, args, kwargs)
         result, standins = call_on_meta(info, args, kwargs)
         results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)

@@ -1,6 +1,7 @@
 """What each operator's schema says about aliasing, read once and kept.
 
-In: an OpOverload. Out: an `OpInfo`: which kind of rule computes it, what it writes, what its returns alias.
+In: an OpOverload. Out: an `OpInfo`: which kind of rule computes it, what it writes, what its returns alias; and the
+overload that computes what a writing operator writes.
 Always: derived from the schema, except the short tables below where the schema is known to be silent.
 """
 
@@ -118,3 +119,43 @@ def _kind(func: Any, name: str, schema: Any, tags: Any, writes: list, returns: t
     if any(r.alias_info is not None for r in schema.returns):
         return Kind.VIEW
     return Kind.PURE
+
+
+# -- functional forms -----------------------------------------------------------------------------------------
+
+_FORMS: dict[Any, Any] = {
+    aten.normal_.default: aten.normal_functional.default,
+    aten.bernoulli_.float: aten.bernoulli.p,
+    aten.bernoulli_.Tensor: aten.bernoulli.Tensor,
+    aten.uniform_.default: aten.uniform.default,
+    aten.zero_.default: aten.zero.default,
+}
+
+
+def functional_form(func: Any) -> Any | None:
+    """The overload that computes what `func` writes, from the same arguments (without `out`); None if there is none."""
+    if func not in _FORMS:
+        _FORMS[func] = _find(func)
+    return _FORMS[func]
+
+
+def _find(func: Any) -> Any | None:
+    namespace, _, base = func._schema.name.partition("::")
+    space = getattr(torch.ops, namespace)
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
+    candidates = []
+    if base.endswith("_") and not base.endswith("__"):
+        candidates.append(base[:-1])
+    candidates.append(base)
+    candidates.append(base + "_functional")
+    for name in candidates:
+        packet = getattr(space, name, None)
+        if packet is None:
+            continue
+        for overload in packet.overloads():
+            other = getattr(packet, overload)
+            if other is func or any(a.alias_info is not None for a in other._schema.arguments):
+                continue
+            if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:
+                return other
+    return None

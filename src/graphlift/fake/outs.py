@@ -1,0 +1,78 @@
+"""Which `out=` calls do exactly what the functional form and a copy would do.
+
+In: an `out=` operator with its arguments. Out: nothing, or Unsupported: then the call runs in eager.
+Always: a row of `OWN_RULES` was found by comparing the real kernel with its functional form over torch's OpInfos.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .errors import Unsupported
+from .ops import OpInfo, Tag, aten
+from .spec import Spec
+from .tensor import FakeTensor
+
+# Kernels that give the output other strides, resize it for a moment, or write past its strides.
+OWN_RULES = frozenset(
+    (
+        aten._fft_c2c.out,
+        aten._fft_c2r.out,
+        aten._fft_r2c.out,
+        aten.avg_pool3d.out,
+        aten.cholesky.out,
+        aten.cholesky_inverse.out,
+        aten.cholesky_solve.out,
+        aten.gelu.out,
+        aten.geqrf.a,
+        aten.linalg_eig.out,
+        aten.linalg_eigvals.out,
+        aten.linalg_householder_product.out,
+        aten.linalg_lu.out,
+        aten.linear.out,
+        aten.log_sigmoid_forward.output,
+        aten.lu_unpack.out,
+        aten.narrow_copy.out,
+        aten.ormqr.out,
+        aten.triangular_solve.X,
+    )
+)
+
+
+def require_regular_out(info: OpInfo, targets: dict[Any, Any], args: tuple, kwargs: dict) -> None:
+    """Raises: Unsupported where eager's kernel may do something else, or raise."""
+    if Tag.out not in info.func.tags:
+        return
+    if info.func in OWN_RULES:
+        raise Unsupported(info.name, "writes its output by rules of its own")
+    names = {name for _, name in info.writes}
+    inputs = [*args, *(v for k, v in kwargs.items() if k not in names)]
+    pointwise = torch.Tag.pointwise in info.func.tags
+    for target in targets.values():
+        if type(target) is FakeTensor:
+            if _repeats(target.spec):
+                raise Unsupported(info.name, "writes a tensor that overlaps itself")
+            if any(_shared(target, a, pointwise) for a in inputs):
+                raise Unsupported(info.name, "reads memory that it also writes")
+
+
+def _repeats(spec: Spec) -> bool:
+    return any(s == 0 and n > 1 for s, n in zip(spec.stride, spec.shape, strict=True))
+
+
+def _shared(target: FakeTensor, a: Any, pointwise: bool) -> bool:
+    if type(a) is list or type(a) is tuple:
+        return any(_shared(target, v, pointwise) for v in a)
+    if type(a) is not FakeTensor or a.home is not target.home:
+        return False
+    return not (pointwise and a.spec is target.spec)
+
+
+def require_dtypes(info: OpInfo, targets: dict[Any, Any], results: Any) -> None:
+    """Each kernel has rules of its own for an output of another dtype than the result's. Raises: Unsupported."""
+    recipes = results if isinstance(results, (tuple, list)) else (results,)
+    for target, spec in zip(targets.values(), recipes, strict=False):
+        if type(target) is FakeTensor and type(spec) is Spec and target.spec.dtype != spec.dtype:
+            raise Unsupported(info.name, f"writes {spec.dtype} into a tensor of {target.spec.dtype}")
