@@ -263,13 +263,14 @@ static PyObject *get_expired(Check *self, void *Py_UNUSED(closure)) {
 }
 
 static PyObject *get_stats(Check *self, void *Py_UNUSED(closure)) {
-    return Py_BuildValue("{s:K,s:K,s:K}", "trace_hits", (unsigned long long)self->n_trace_hits, "walks",
-                         (unsigned long long)self->n_walks, "records", (unsigned long long)self->n_records);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K}", "trace_hits", (unsigned long long)self->n_trace_hits, "walks",
+                         (unsigned long long)self->n_walks, "records", (unsigned long long)self->n_records,
+                         "tails", (unsigned long long)self->n_tails);
 }
 
 static PyGetSetDef check_getset[] = {
     {"expired", (getter)get_expired, NULL, "An object known by identity has died: the check fails for good.", NULL},
-    {"stats", (getter)get_stats, NULL, "Counts of subtrees checked by trace, by walk, and recorded.", NULL},
+    {"stats", (getter)get_stats, NULL, "Counts of subtrees checked by trace, by walk, and recorded; and of checks that traces leave to code.", NULL},
     {NULL},
 };
 

@@ -125,7 +125,7 @@ typedef struct {
     GlobalFacts global;
     PyObject *global_slow; /* strong */
     PyObject *guards, *fetch;
-    uint64_t n_trace_hits, n_walks, n_records;
+    uint64_t n_trace_hits, n_walks, n_records, n_tails;
 } Check;
 
 /* What one evaluation carries. */

@@ -405,6 +405,7 @@ static int trace_run(State *st, Trace *trace) {
     if (!entries_hold(st, trace)) return 0;
     for (int32_t i = 0; i < trace->n_fetches; i++)
         st->slots[trace->fetches[i].slot] = Py_NewRef(trace->fetches[i].obj);
+    st->check->n_tails += (uint64_t)trace->n_tails;
     if (trace->n_tails && !tails_pass(st, trace)) return -1;
     return 1;
 }
