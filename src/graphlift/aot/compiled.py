@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from .. import config
@@ -244,6 +245,9 @@ def _build_training(
 
     apply, text = make_apply(compiled, compile_backward, layout, again)
     src = Source("def run(*i):")
+    # Hooks on saved tensors get to see what eager saves, so eager it is.
+    src.names["saved_hooks"] = torch._C._autograd._top_saved_tensors_default_hooks
+    src.add("if saved_hooks(True) is not None: return eager(*i)")
     extra = add_prologue(src, around)
     if around.grad_mode and not extra and _straight(around):
         src.add("return apply(*i)")

@@ -17,7 +17,7 @@ from ..fake import FakeLimit, FakeTensor
 from ..fake.mode import fakes_in
 from ..fake.ops import aten
 from ..fake.spec import make_spec
-from . import passes
+from . import captured_calls, passes
 from .effect_ops import REPLACED
 from .ir import BACKWARD, FORWARD, Trace, Value, memory_root
 from .lighten import lighten
@@ -251,6 +251,8 @@ def _interpret(
 ) -> tuple:
     env: dict[fx.Node, Any] = {}
     fakes = iter(given.fakes)
+    aliases: list[FakeTensor] = []
+    leaves: list[FakeTensor] = []
 
     def load(a: Any) -> Any:
         if isinstance(a, fx.Node):
@@ -276,16 +278,21 @@ def _interpret(
         rec.source = node
         if op == "output":
             result = load(node.args[0])
-            return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            captured_calls.require_no_alias(outs, aliases)
+            if leaves and any(isinstance(out, Tensor) and out.requires_grad for out in outs):
+                raise FallBack("requires_grad_() makes a leaf inside the region")
+            return outs
         if op == "get_attr":
             env[node] = _attribute(gm, node.target, rec)
             continue
         args, kwargs = load(node.args), load(node.kwargs)
         if op == "call_function":
             env[node] = REPLACED.get(node.target, node.target)(*args, **kwargs)
+            captured_calls.note_result(node.target, env[node], aliases)
         elif op == "call_method":
             if node.target == "requires_grad_":
-                _check_requires_grad(args, kwargs)
+                _require_leaf(args, kwargs, given, leaves)
             env[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
         else:
             raise FallBack(f"a call of submodule {node.target} in the graph")
@@ -293,10 +300,14 @@ def _interpret(
     raise FallBack("the graph has no output")
 
 
-def _check_requires_grad(args: tuple, kwargs: dict) -> None:
+def _require_leaf(args: tuple, kwargs: dict, given: _Inputs, leaves: list[FakeTensor]) -> None:
+    """A leaf made inside the region may get gradients there, but give none to what the region returns."""
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
-    if args[0].requires_grad != wanted:
-        raise FallBack("requires_grad_() makes a leaf inside the region")
+    if args[0].requires_grad == wanted:
+        return
+    if not wanted or id(args[0]) in given.first:
+        raise FallBack("requires_grad_() of an input, or to False")
+    leaves.append(args[0])
 
 
 def _attribute(gm: fx.GraphModule, target: str, rec: Recorder) -> Any:

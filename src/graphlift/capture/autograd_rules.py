@@ -7,6 +7,7 @@ Always: what autograd does at run time is what it does in eager; where that cann
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,8 @@ class Plan:
 
 
 _names = itertools.count()
+#: The custom functions of graphs, as long as a graph holds them.
+FUNCTIONS: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 
 
 def make_function(plan: Plan) -> Callable[..., Any]:
@@ -76,6 +79,7 @@ def make_function(plan: Plan) -> Callable[..., Any]:
         return made.apply(*args)
 
     run.__name__ = run.__qualname__ = f"function_{plan.name}_{next(_names)}"
+    FUNCTIONS.add(run)
     return run
 
 

@@ -42,6 +42,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     container_rules,
     function_rules,
     iterator_rules,
+    numpy_rules,
     operator_rules,
     script_rules,
     text_rules,
@@ -55,7 +56,7 @@ from .reasons import BreakReason, StackFrame
 from .region import Region
 from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
-from .torch_state import StateSnapshot
+from .torch_state import StateSnapshot, foreign_mode
 from .trackers import NULL, CellVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
@@ -103,6 +104,13 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             and getattr(current_owner(), "__wrapped__", None) is not func
         ):
             return SKIP
+        mode = foreign_mode()
+        if mode is not None:
+            reason = BreakReason(
+                "unsupported-tensor-subclass", mode, code.co_filename, code.co_firstlineno
+            )
+            _event(options, "skip", func, str(reason), reason)
+            return None
         if recompiles >= config.cache_size_limit:
             return _at_limit(options, func, args, recompiles)
         if recompiles:
@@ -336,6 +344,10 @@ def _finish(
             compiled = protected(compiled, changed_facts(cap))
         residual.names["__graph"] = Disabled(compiled)
         inputs = "__in" if len(residual.fetch) == residual.graph_inputs else f"__in[:{residual.graph_inputs}]"
+        if cap.builder.arrays:
+            shared = residual.constant(torch.from_numpy)
+            parts = [f"{shared}(__in[{i}])" if i in cap.builder.arrays else f"__in[{i}]" for i in range(residual.graph_inputs)]
+            inputs = f"({', '.join(parts)},)"
         names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
     state: list[str] = []
@@ -395,8 +407,7 @@ def _memory_guards(cap: Capture) -> list[Any]:
     Tensors made in inference mode have no version counter: they may all have been changed.
     """
     builder = cap.builder
-    versions = enumerate(builder.input_versions)
-    written = [i for i, (fake, version) in versions if version is None or fake._version != version]
+    written = builder.written_inputs()
     if not written:
         return []
     homes = [tensor.untyped_storage()._cdata for tensor in builder.input_tensors]
@@ -460,6 +471,7 @@ def _tail(residual: Residual, end: _End) -> str:
     """The last line of the replacement, after all that it needs: return the result or hand over."""
     result = residual.expr(end) if isinstance(end, Tracker) else _handover(residual, end)
     residual.effects()
+    residual.finish_loops()
     return f"return {result}"  # the hook calls the stub that is handed over once this frame is gone
 
 
@@ -499,8 +511,11 @@ def _frame_handover(
         if cell is None:  # MAKE_CELL has not run yet
             cell = frame.cells[name] = CellVar(frame.locals.get(name))
         cells.append(residual.expr(cell))
-    state = [residual.expr(frame.locals[name]) for name in bound]
-    state += [value if isinstance(value, str) else residual.expr(value) for value in values]
+    state = [
+        residual.live_expr(frame.locals[name]) if name[0] == "." else residual.expr(frame.locals[name])
+        for name in bound
+    ]
+    state += [value if isinstance(value, str) else residual.live_expr(value) for value in values]
     closure = f"({', '.join(cells)},)" if cells else "None"
     given = f"({', '.join(state)},)" if state else "()"
     globals_ = residual.constant(frame.globals_var.real, "globals")

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.backends import cuda, cudnn
+from torch.utils._device import DeviceContext
 
 from ..guards import Predicate
 from .breaks import Break
@@ -214,6 +216,22 @@ for _getter in dict.fromkeys(GETTERS):
 for _getter in dict.fromkeys(GUARDED_GETTERS):
     if _getter not in RULES:
         _register_getter(_getter, guarded=True)
+
+def foreign_mode() -> str | None:
+    """What is active that gets to see every operator, as text: under it nothing is captured."""
+    if torch._C._len_torch_dispatch_stack():
+        return "a TorchDispatchMode is active"
+    modes = [torch._C._get_function_stack_at(k) for k in range(torch._C._len_torch_function_stack())]
+    if any(type(mode) is not DeviceContext for mode in modes):
+        return "a TorchFunctionMode is active"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func is active"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation is active"
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return "hooks on saved tensors are active"
+    return None
+
 
 _FACTS: tuple[Fact, ...] = tuple(dict.fromkeys(fact for facts in SETTERS.values() for fact in facts))
 
