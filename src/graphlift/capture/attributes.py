@@ -11,6 +11,7 @@ import functools
 import types
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..guards import (
@@ -71,7 +72,7 @@ _FUNCTION_NAMES = {
 }
 TENSOR_VALUES = frozenset(
     "shape dtype device ndim requires_grad is_leaf layout is_cuda is_cpu is_sparse is_quantized is_mkldnn is_mps is_xpu "
-    "is_sparse_csr is_nested is_meta itemsize nbytes is_vulkan is_xla is_ipu is_maia retains_grad output_nr name names".split()
+    "is_sparse_csr is_nested is_meta itemsize nbytes is_vulkan is_xla is_ipu is_maia retains_grad output_nr name".split()
 )
 #: Those of them that the guard on a tensor's metadata leaves open.
 _UNGUARDED_VALUES = frozenset(("is_leaf", "retains_grad", "output_nr"))
@@ -93,7 +94,7 @@ def python_type(tracker: Tracker) -> type:
         return {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}[tracker.kind]  # type: ignore
     if kind is MethodVar:
         return types.BuiltinMethodType if python_type(tracker.func) in C_METHODS else types.MethodType  # type: ignore
-    found = _TYPES.get(kind)
+    found = TYPES.get(kind)
     if found is None:
         if isinstance(tracker, IteratorVar):
             return _iterator_type(tracker)
@@ -101,7 +102,7 @@ def python_type(tracker: Tracker) -> type:
     return found
 
 
-_TYPES: dict[type, type] = {
+TYPES: dict[type, type] = {
     ListVar: list,
     TupleVar: tuple,
     FunctionVar: types.FunctionType,
@@ -344,7 +345,7 @@ def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
     if name == "__class__":
         return ConstVar(kind)
     if kind in PLAIN_CONSTANTS or isinstance(
-        value, (enum.Enum, *C_METHODS, *C_DATA, types.BuiltinFunctionType, types.CodeType)
+        value, (enum.Enum, *C_METHODS, *C_DATA, types.BuiltinFunctionType, types.CodeType, np.finfo, np.iinfo)
     ):
         return cap.from_python(getattr(value, name))
     if isinstance(raw, C_DATA) or isinstance(value, (property, staticmethod, classmethod)):
@@ -513,6 +514,9 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
 
 
 def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
+    own = cap.tensor_attrs.get(id(obj))
+    if own is not None and ("grad" if name == "_grad" else name) in own:
+        return own["grad" if name == "_grad" else name]
     if name in TENSOR_VALUES:
         if name in _UNGUARDED_VALUES and obj.source is not None:
             cap.guard(Equals(Slot(obj.source, name), getattr(_real_of(cap, obj), name)))
@@ -610,6 +614,10 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
             cap.dict_set(obj.attrs, name, value)
     elif type(obj) is CellVar and name == "cell_contents":
         write_cell(cap, obj, value)
+    elif type(obj) is TensorVar:
+        from .tensor_attributes import set_tensor_attr
+
+        set_tensor_attr(cap, obj, name, value)
     elif type(obj) in (ListVar, TupleVar, DictVar, SetVar) or (
         type(obj) is ConstVar and type(obj.value) in PLAIN_CONSTANTS
     ):

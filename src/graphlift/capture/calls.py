@@ -14,6 +14,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..guards import ABSENT, Const, IdIs
@@ -319,7 +320,7 @@ BREAKING_TENSOR_METHODS: dict[str, str] = {
         "tensor-item",
     ),
     **dict.fromkeys(
-        "numpy __array__ data_ptr storage untyped_storage _typed_storage storage_type __reduce_ex__ __deepcopy__ __dlpack__ "
+        "__array__ data_ptr storage untyped_storage _typed_storage storage_type __reduce_ex__ __deepcopy__ __dlpack__ "
         "share_memory_ is_shared set_ apply_ map_ map2_ resize_ resize_as_ __repr__ __str__ __format__ record_stream pin_memory "
         "backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ _make_subclass as_subclass "
         "__dlpack_device__ module_load __setstate__ _set_version sparse_resize_ __delitem__ __getstate__ copy_to_host".split(),
@@ -376,8 +377,9 @@ def _construct_constant(cap: Capture, cls: Any, args: Args, kwargs: Kwargs) -> T
 def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
     """``type.__call__``: ``__new__`` and then ``__init__``."""
     this = ConstVar(cls, Const(cls, cls.__name__))
-    if issubclass(cls, (torch.Tensor, type)) or cls in PLAIN_CONSTANTS:
-        if cls in PLAIN_CONSTANTS:
+    numpy_constant = issubclass(cls, (np.generic, np.dtype, np.finfo, np.iinfo))
+    if issubclass(cls, (torch.Tensor, type)) or cls in PLAIN_CONSTANTS or numpy_constant:
+        if cls in PLAIN_CONSTANTS or numpy_constant:
             return _construct_constant(cap, cls, args, kwargs)
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
     new = cap.type_attr(cls, "__new__")

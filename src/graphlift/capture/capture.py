@@ -9,13 +9,13 @@ from __future__ import annotations
 import builtins
 import enum
 import functools
-import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..bytecode import can_continue
@@ -51,6 +51,7 @@ from .breaks import Break, Raised
 from .graph import GraphBuilder
 from .trackers import (
     NONE,
+    ArrayVar,
     CalleeVar,
     CellVar,
     ConstVar,
@@ -102,8 +103,12 @@ IDENTITY_CONSTANTS: tuple[type, ...] = (
     staticmethod,
     classmethod,
     type(functools.lru_cache(lambda: None)),
-    *((sys.modules["numpy"].generic,) if "numpy" in sys.modules else ()),  # numpy's scalars are immutable
+    np.generic,  # numpy's scalars are immutable
+    np.dtype,
+    np.finfo,
+    np.iinfo,
 )
+_NUMBERS = (int, float, complex, np.generic)
 TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -586,6 +591,8 @@ class Capture:
             )  # type: ignore
         if type(tracker) is SetVar:
             return frozenset(tracker.known)
+        if type(tracker) is ArrayVar:
+            raise self.raise_(TypeError, "unhashable type: 'numpy.ndarray'")
         if type(tracker) is ObjectVar:
             if self.type_attr(tracker.cls, "__hash__") is not object.__hash__ and not issubclass(
                 tracker.cls, torch.nn.Module
@@ -672,6 +679,8 @@ class Capture:
         node = self.builder.add_op(
             kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where
         )
+        if self.builder.arrays:
+            self.builder.check_arrays()
         return self.wrap_result(node, value, where)
 
     def wrap_result(self, node: Any, value: Any, where: str) -> Tracker:
@@ -709,6 +718,11 @@ class Capture:
         self.builder.graph.create_node("call_function", fn, args, {})
         self.state_log.append((fn, args))
         return result
+
+
+def is_number(value: Any) -> bool:
+    """Whether tensor operations take the value as a number: Python's, or numpy's scalars."""
+    return isinstance(value, _NUMBERS)
 
 
 def is_static_type(cls: type) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import operator
 import re
-import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -19,8 +19,8 @@ from ..guards import Source
 from .breaks import Break
 from .trackers import TensorVar
 
-if "numpy" in sys.modules:  # its scalars print as np.float64(0.5) in the code of a graph
-    fx.graph._register_custom_builtin("np", "import numpy as np", sys.modules["numpy"])
+# numpy's scalars print as np.float64(0.5) in the code of a graph.
+fx.graph._register_custom_builtin("np", "import numpy as np", np)
 
 
 class GraphBuilder:
@@ -31,10 +31,15 @@ class GraphBuilder:
         self.input_sources: list[Source] = []
         self.input_tensors: list[torch.Tensor] = []
         self.input_versions: list[tuple[torch.Tensor, int | None]] = []
+        self.arrays: set[int] = set()
         self.op_count = 0
+        self.constants: dict[int, tuple[str, Any]] = {}
         self._marker: fx.Node | None = None
 
-    def add_input(self, source: Source, real: torch.Tensor, fake: torch.Tensor) -> fx.Node:
+    def add_input(
+        self, source: Source, real: torch.Tensor, fake: torch.Tensor, array: bool = False
+    ) -> fx.Node:
+        """A placeholder; ``array``: its source gives a numpy array, on whose memory the tensor is."""
         name = "l_" + re.sub(r"\W+", "_", source.name()).strip("_")
         if self._marker is None:
             context = self.graph.inserting_before(next(iter(self.graph.nodes), None))
@@ -45,14 +50,34 @@ class GraphBuilder:
         self._marker = node
         node.meta["example_value"] = node.meta["val"] = fake
         node.meta["source"] = source.name()
+        if array:
+            self.arrays.add(len(self.input_sources))
         self.input_sources.append(source)
         self.input_tensors.append(real)
         self.input_versions.append((fake, None if fake.is_inference() else fake._version))
         return node
 
+    def constant(self, value: Any) -> fx.Node:
+        """A node that gives this very object."""
+        name, _ = self.constants.setdefault(id(value), (f"constant_{len(self.constants)}", value))
+        return self.graph.create_node("get_attr", name)
+
     def lift(self, tensor: TensorVar) -> TensorVar:
         """The tensor of another graph as one of this one. Raises: Break, since here only inner graphs take tensors."""
         raise Break("unsupported-call", "a tensor of an inner function that is used outside of it")
+
+    def written_inputs(self) -> list[int]:
+        """The inputs changed in place. Tensors made in inference mode have no version counter: they may all be."""
+        versions = enumerate(self.input_versions)
+        return [i for i, (fake, version) in versions if version is None or fake._version != version]
+
+    def check_arrays(self) -> None:
+        """Raises: Break where an input is changed beside arrays, whose memory no guard tells from it."""
+        if self.written_inputs():
+            raise Break(
+                "unsupported-mutation",
+                "an input changed in place in code that reads numpy arrays from outside",
+            )
 
     def add_op(
         self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, where: str
@@ -77,5 +102,8 @@ class GraphBuilder:
         for fn, args in state_calls:
             self.graph.create_node("call_function", fn, args, {})
         self.graph.output(tuple(tensor.node for tensor in outputs))
-        module = fx.GraphModule(torch.nn.Module(), self.graph, class_name="CapturedGraph")
+        root = torch.nn.Module()
+        for name, value in self.constants.values():
+            setattr(root, name, value)
+        module = fx.GraphModule(root, self.graph, class_name="CapturedGraph")
         return module

@@ -21,6 +21,7 @@ from .breaks import RunEagerly
 from .capture import Capture, describe
 from .frame import CallIter, DictIter, GeneratorVar, RangeIter, SeqIter, SetIter
 from .trackers import (
+    ArrayVar,
     CellVar,
     ConstVar,
     DictVar,
@@ -297,6 +298,10 @@ class Residual:
         self.line(f"{name} = {text}")
         return name
 
+    def _array(self, tracker: ArrayVar) -> str:
+        assert tracker.tensor is not None
+        return self._keep(tracker, "array", f"{self.expr(tracker.tensor)}.numpy()")
+
     def _super(self, tracker: SuperVar) -> str:
         return f"super({self.constant(tracker.cls)}, {self.expr(tracker.self_var)})"
 
@@ -436,6 +441,7 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     FunctionVar: Residual._function,
     MethodVar: Residual._method,
     SuperVar: Residual._super,
+    ArrayVar: Residual._array,
     DictViewVar: Residual._view,
     IdVar: Residual._id,
     SeqIter: Residual._sequence_iterator,

@@ -162,7 +162,7 @@ def _is_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ConstVar(type(cap.realize(args[0])) is TensorVar)
 
 
-for _name in "manual_seed seed initial_seed get_rng_state set_rng_state save load compile from_numpy set_default_device".split():
+for _name in "manual_seed seed initial_seed get_rng_state set_rng_state save load compile set_default_device".split():
     _target = getattr(torch, _name)
 
     @rule(_target)

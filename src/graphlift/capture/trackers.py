@@ -61,6 +61,17 @@ class TensorVar(Tracker):
         return f"TensorVar({self.node}, {tuple(self.fake.shape)}, {self.fake.dtype})"
 
 
+class ArrayVar(Tracker):
+    """A numpy array: the tensor on the same memory, for one from outside (``real``) made when first needed."""
+
+    __slots__ = ("real", "tensor")
+
+    def __init__(self, tensor: TensorVar | None, real: Any = None, source: Source | None = None) -> None:
+        self.tensor = tensor
+        self.real = real
+        self.source = source
+
+
 class ListVar(Tracker):
     """A list; ``real`` is the pre-existing object, ``mutated`` says that the region changed more than its end.
 

@@ -25,7 +25,7 @@ from ..trackers import (
     Tracker,
     TupleVar,
 )
-from .comparison import is_set, is_tuple
+from .comparison import OPERATORS, is_set, is_tuple
 from .items import get_item
 from .iteration import change_list, change_set, evaluate, extend_from, iterate, sequence_items, set_keys
 
@@ -78,6 +78,9 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
     kinds = (type(left), type(right))
     if kinds == (ConstVar, ConstVar):
         return evaluate(cap, fn, left.value, right.value)  # type: ignore[attr-defined]
+    for kind in kinds:
+        if kind in OPERATORS:
+            return OPERATORS[kind](cap, symbol, left, right)
     if TensorVar in kinds and ObjectVar not in kinds:
         return cap.emit("call_function", fn, [left, right], {}, fn)
     builtin = _container_operator(cap, symbol, left, right)
@@ -117,6 +120,9 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
     if symbol == "+" and type(left) is ListVar and type(right) is ListVar:
         return ListVar(left.items + right.items)
     if symbol == "+" and is_tuple(left) and is_tuple(right):
+        if any(type(side) is ConstVar and type(side.value) is torch.Size for side in (left, right)):
+            with contextlib.suppress(NotConst):
+                return evaluate(cap, operator.add, cap.value_of(left), cap.value_of(right))
         return TupleVar(sequence_items(cap, left) + sequence_items(cap, right))
     if symbol == "*":
         if type(right) in (ListVar, TupleVar):
@@ -152,6 +158,8 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     fn, name = INPLACE[symbol]
     if type(left) is TensorVar:
         return cap.emit("call_function", fn, [left, right], {}, fn)
+    if type(left) in OPERATORS:
+        raise Break("unsupported-mutation", f"{symbol}= of a {describe(left)}")
     if type(left) is ListVar and symbol == "+":
         extend_from(cap, left, right)
         return left

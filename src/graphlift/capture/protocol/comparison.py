@@ -17,8 +17,9 @@ from ...guards import ABSENT, DistinctTensors, IdIs
 from ..attributes import python_type
 from ..breaks import Break
 from ..calls import call_special
-from ..capture import Capture
+from ..capture import Capture, is_number
 from ..trackers import (
+    ArrayVar,
     ConstVar,
     DictVar,
     DictViewVar,
@@ -44,6 +45,10 @@ COMPARE: dict[str, tuple[Callable[..., Any], str, str]] = {
 }
 
 
+#: Operators and comparisons (by symbol) of kinds of trackers that have rules of their own.
+OPERATORS: dict[type, Callable[[Capture, str, Tracker, Tracker], Tracker]] = {}
+
+
 def truth(cap: Capture, value: Tracker) -> bool:
     """``bool(value)``."""
     value = cap.realize(value)
@@ -60,6 +65,8 @@ def truth(cap: Capture, value: Tracker) -> bool:
         return length(cap, value) > 0
     if kind is OpaqueVar:
         raise Break(value.code, value.detail)  # type: ignore[attr-defined]
+    if kind is ArrayVar:
+        raise Break("data-dependent-branch", "truth of a numpy array")
     if kind is ObjectVar:
         cls = value.cls  # type: ignore[attr-defined]
         if cap.type_attr(cls, "__bool__") is not ABSENT:
@@ -96,9 +103,12 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     fn, name, reflected = COMPARE[symbol]
     if type(left) is ConstVar and type(right) is ConstVar:
         return evaluate(cap, fn, left.value, right.value)
+    for kind in (type(left), type(right)):
+        if kind in OPERATORS:
+            return OPERATORS[kind](cap, symbol, left, right)
     if TensorVar in (type(left), type(right)) and ObjectVar not in (type(left), type(right)):
         for one in (left, right):
-            if type(one) is ConstVar and not isinstance(one.value, (int, float, complex, bool)):
+            if type(one) is ConstVar and not is_number(one.value):
                 if symbol in ("==", "!="):
                     return ConstVar(symbol == "!=")
         return cap.emit("call_function", fn, [left, right], {}, fn)

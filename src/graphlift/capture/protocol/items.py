@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
+from collections.abc import Callable
 from typing import Any
 
 from ...guards import ABSENT
@@ -56,6 +57,10 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
     return any(items_equal(cap, item, found) for found in iterate(cap, container))
 
 
+#: Subscripts of kinds of trackers that have rules of their own.
+ITEM_READERS: dict[type, Callable[[Capture, Any, Tracker], Tracker]] = {}
+
+
 def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     """``container[index]``."""
     container, index = cap.realize(container), cap.realize(index)
@@ -64,6 +69,8 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
         return cap.emit("call_function", operator.getitem, [container, index], {}, operator.getitem)
     if kind in (ListVar, TupleVar):
         return _sequence_item(cap, container, index)
+    if kind in ITEM_READERS:
+        return ITEM_READERS[kind](cap, container, index)
     if kind is DictVar:
         found = cap.dict_get(container, cap.key_of(index))  # type: ignore[arg-type]
         if found is None:

@@ -1,0 +1,117 @@
+"""numpy inside captured code: arrays on tensors' memory are part of the graph where torch gives the same numbers.
+
+In: programs of arrays, tensors and numpy's scalars. Out: values, dtypes, layouts and shared memory as in eager.
+Always: what numpy and torch compute differently, or only values tell, runs natively.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import graphlift
+from graphlift import explain
+from tests.capture.program import program
+
+
+@program()
+def test_arrays_of_tensors(x: Tensor):
+    a = x.numpy()
+    scaled = (a * 2).reshape(-1, 1)
+    return (
+        torch.tensor(a + a),
+        scaled,
+        scaled.T.shape,
+        a.dtype.name,
+        a.ndim,
+        len(a),
+        a[1:],
+        a > 1,
+        -a,
+        a.astype(float),
+    )
+
+
+@program()
+def test_promotion_is_numpys(x: Tensor):
+    a = x.numpy()
+    i = torch.arange(3).numpy()
+    return a + i, i / 2, np.float64(2) * a, np.float32(2) * a, 2 * a, True + i, np.add(i, i), i == a
+
+
+@program(lambda: np.array([1, 2.0, 3.33]))
+def test_arrays_given(x: Tensor, a):
+    return torch.tensor(np.floor((a - 1) / 2)) + x, torch.from_numpy(a) * 2
+
+
+@program()
+def test_numbers(x: Tensor):
+    size = int(np.floor(np.sqrt(x.shape[0] + 1.0)))
+    return x * np.float64(0.5) + size, x + np.finfo(np.float32).min, np.dtype("int32").itemsize, np.float32(2)
+
+
+def test_memory_is_shared():
+    def fn(x):
+        a = x.numpy()
+        x.add_(1)
+        return a, torch.from_numpy(a), torch.tensor(a), a[1:]
+
+    x = torch.arange(3.0)
+    a, same, copy, part = graphlift.compile(fn, backend="eager", fullgraph=True)(x)
+    x.zero_()
+    assert a.tolist() == same.tolist() == [0, 0, 0]
+    assert (copy.tolist(), part.tolist()) == ([1, 2, 3], [0, 0])
+
+
+def test_layouts_given_are_guarded():
+    def fn(a):
+        return torch.tensor(a * 2)
+
+    compiled = graphlift.compile(fn, backend="eager")
+    for a in (
+        np.ones((2, 3)),
+        np.ones((3, 2)),
+        np.ones((2, 3), np.float32),
+        np.ones((3, 2)).T,
+        np.ones(6)[::-1],
+    ):
+        expected, found = fn(a), compiled(a)
+        assert torch.equal(found, expected) and found.dtype == expected.dtype
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
+@pytest.mark.parametrize(
+    "number", [np.float64(0.5), np.float32(0.5), np.int64(3), np.bool_(True), np.array(2.0)]
+)
+@pytest.mark.parametrize("op", [operator.add, operator.truediv, operator.lt, operator.eq])
+def test_numpys_numbers_with_tensors(op, number):
+    def outcome(fn, *args):
+        try:
+            result = fn(*args)
+            return type(result), getattr(result, "dtype", None), np.asarray(result).tolist()
+        except TypeError as error:
+            return str(error)
+
+    def fn(a, b):
+        return op(a, b)
+
+    for x in (torch.ones(2), torch.ones(2, dtype=torch.int64), torch.tensor(1.5)):
+        for args in ((x, number), (number, x)):
+            assert outcome(graphlift.compile(fn, backend="eager"), *args) == outcome(fn, *args)
+
+
+def test_what_values_decide_breaks():
+    def fn(x):
+        a = x.numpy()
+        a += 1
+        return a, np.exp(a), a.sum(), a[0]
+
+    x = torch.arange(3.0)
+    explanation = explain(fn)(x.clone())
+    assert explanation.break_reasons
+    for found, expected in zip(explanation.result, fn(x.clone()), strict=True):
+        assert type(found) is type(expected) and np.array_equal(found, expected)
