@@ -27,7 +27,7 @@ except ImportError:  # torch's operator samples import it without using it
     sys.modules["expecttest"] = stub
 from torch.testing._internal import common_methods_invocations as database
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ForeachFuncInfo, UnaryUfuncInfo
 
 
 def _unseeded(op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,6 +39,7 @@ database.wrapper_set_seed = _unseeded
 
 __all__ = [
     "BinaryUfuncInfo",
+    "ForeachFuncInfo",
     "Tree",
     "UnaryUfuncInfo",
     "all_samples",

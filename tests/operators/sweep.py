@@ -53,7 +53,7 @@ class Verdict:
     detail: str = ""
 
 
-def judge(info: Any, case: Case, backend: str) -> Verdict:
+def judge(info: Any, case: Case, backend: str, dtype: torch.dtype) -> Verdict:
     """Runs the case in eager and compiled, and compares."""
     from graphlift.api import Settings
     from graphlift.record import recording
@@ -70,7 +70,7 @@ def judge(info: Any, case: Case, backend: str) -> Verdict:
             got = outcome(compiled, case.tree, case.grad)
             again = outcome(compiled, case.tree, case.grad)
         for found in (got, again):
-            compare(found, expected, ignored)
+            compare(found, expected, ignored, dtype if case.form == "out= of a larger type" else None)
     except Exception as error:
         return Verdict("wrong", *_way(regions, events, []), f"{type(error).__name__}: {error}")
     return Verdict("raises as eager" if "raised" in expected else "equal", *_way(regions, events, records))
@@ -102,7 +102,7 @@ def run_operator(info: Any, options: argparse.Namespace) -> dict[str, Any]:
         for case in cases(info, dtype, options.gradients, options.samples):
             if options.forms and case.form not in options.forms:
                 continue
-            verdict = judge(info, case, options.backend)
+            verdict = judge(info, case, options.backend, dtype)
             counts[case.form, verdict.kind, verdict.way] += 1
             if verdict.why and verdict.kind == "equal":
                 whys.setdefault(verdict.way, verdict.why[:200])
