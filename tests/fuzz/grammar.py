@@ -146,6 +146,14 @@ def produce_send(t):
         yield t * got
     finally:
         KEPT.append("closed")
+
+
+def drive(t, k):
+    made = produce_send(t)
+    next(made)
+    t = made.send(k)
+    made.close()
+    return t
 '''
 
 EXPRESSIONS: dict[str, str] = {
@@ -660,7 +668,7 @@ assert isinstance($T, torch.Tensor)
 $to.int = $name.int if $bool else $int
 $new.gen = produce($T, $small); $to.T = next($name.gen, $T)
 $new.gen = ($T|i:T for i in $list); $to.list = list($name.gen)
-$new.gen = produce_send($T); next($name.gen); $to.T = $name.gen.send($int); $name.gen.close()
+$to.T = drive($T, $int)
 $new.list = []; $name.list.extend($list)
 $new.list = $name.list
 $new.dict = $name.dict

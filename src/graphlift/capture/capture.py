@@ -7,19 +7,22 @@ Always: one tracker per mutable object (aliases stay aliases); real objects are 
 from __future__ import annotations
 
 import builtins
+import datetime
 import enum
 import functools
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..bytecode import can_continue
-from ..fake import DataDependent, FakeMode, FakeTensor, Unsupported
+from ..fake import DataDependent, FakeMode, FakeTensor, Spec, Unsupported
+from ..fake.spec import make_spec
+from ..fake.symbolic import plain_sizes, strides_of
 from ..frame import Callee
 from ..guards import (
     ABSENT,
@@ -31,6 +34,7 @@ from ..guards import (
     DictKey,
     DictKeys,
     Equals,
+    Follows,
     Func,
     GlobalState,
     Guard,
@@ -42,12 +46,16 @@ from ..guards import (
     SeqItem,
     Source,
     TensorMeta,
+    TensorSize,
     TensorSpec,
     TypeAttr,
     TypeIs,
 )
 from ..marks import mark_of
+from ..shapes.expr import SizeLike, Symbol
+from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
+from .dynamic import Choice, SizePolicy
 from .graph import GraphBuilder
 from .trackers import (
     NONE,
@@ -63,6 +71,8 @@ from .trackers import (
     ObjectVar,
     OpaqueVar,
     SetVar,
+    SizeVar,
+    SliceVar,
     TensorVar,
     Tracker,
     TrackerKey,
@@ -84,6 +94,12 @@ PLAIN_CONSTANTS: frozenset[type] = frozenset(
         torch.device,
     }
     | {torch.layout, torch.memory_format, torch.Size, range, slice, torch.finfo, torch.iinfo}
+)
+#: Constants of which only the type is guarded until something asks for the value.
+READ_LATE: frozenset[type] = frozenset((int, float, str))
+#: Classes whose instances never change, known by identity where they come from outside.
+IMMUTABLE_CONSTANTS: frozenset[type] = frozenset(
+    (re.Pattern, re.Match, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 )
 IDENTITY_CONSTANTS: tuple[type, ...] = (
     types.FunctionType,
@@ -109,6 +125,8 @@ IDENTITY_CONSTANTS: tuple[type, ...] = (
     np.iinfo,
 )
 _NUMBERS = (int, float, complex, np.generic)
+#: Kinds of results without tensors that become constants or sizes.
+_RESULTS = PLAIN_CONSTANTS | {torch.SymInt, torch.SymBool, torch.SymFloat}
 TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -142,8 +160,20 @@ class NotConst(Exception):
 class Capture:
     """One attempt at capturing one frame."""
 
-    def __init__(self, func: types.FunctionType, stop_at: int | None = None) -> None:
+    def __init__(
+        self,
+        func: types.FunctionType,
+        stop_at: int | None = None,
+        varying: frozenset[Source] = frozenset(),
+        sizes: SymbolTable | None = None,
+        policy: SizePolicy | None = None,
+    ) -> None:
         self.func = func
+        self.sizes = sizes if sizes is not None else SymbolTable()
+        self.sizes.where = self._where
+        self.policy = policy
+        self.size_sources: dict[Symbol, Source] = {}
+        self.varying = varying  # integers that were not what an earlier region had taken them for
         self.stop_at = stop_at
         self.step = 0
         self.global_state = GlobalState()
@@ -160,6 +190,8 @@ class Capture:
         self.entered: dict[int, int] = {}
         self.closers: list[Callable[[], Any]] = []
         self.guarded = False
+        #: What the region set on tensors, by the id of their trackers.
+        self.tensor_attrs: dict[int, dict[str, Tracker]] = {}
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
         self.raise_points: dict[int, tuple[int, Tracker]] = {}
@@ -208,9 +240,20 @@ class Capture:
         """The tracker of a pre-existing ``value`` loaded from ``source``, guarded by what its kind needs."""
         kind = type(value)
         if kind in PLAIN_CONSTANTS:
+            if kind is int and self.policy is not None and not isinstance(source, Const):
+                choice = self.policy.integer(value, source)
+                size = value if choice is None else self.symbol(source, value, choice)
+                if not isinstance(size, int):
+                    self.guard(TypeIs(source, int))
+                    return SizeVar(size)
             if kind is slice and not is_constant_key((value.start, value.stop, value.step)):
                 self.guard(TypeIs(source, slice))
                 return OpaqueVar(value, source, "tensor-item", "a slice with a bound that is not a constant")
+            if kind in READ_LATE and not isinstance(source, Const):
+                self.guard(TypeIs(source, kind))
+                if kind is int and source in self.varying:
+                    return OpaqueVar(value, source, "varying-int", source.name())
+                return ConstVar.unread(value, source, lambda: self.guard(Equals(source, value)))
             if not isinstance(source, Const):
                 by_identity = value is None or kind in (bool, torch.finfo, torch.iinfo)
                 self.guard(IdIs(source, value) if by_identity else Equals(source, value))
@@ -226,7 +269,7 @@ class Capture:
         wrapper = WRAPPERS.get(kind)
         if wrapper is not None:
             tracker = wrapper(self, value, source)
-        elif isinstance(value, IDENTITY_CONSTANTS):
+        elif kind in IMMUTABLE_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
             if not isinstance(source, Const):
                 self.guard(IdIs(source, value))
             tracker = ConstVar(value, source)
@@ -245,12 +288,68 @@ class Capture:
             return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
         if torch._C._functorch.is_functorch_wrapped_tensor(value):
             return OpaqueVar(value, source, "unsupported-tensor-subclass", "a tensor inside torch.func")
-        self.guard(TensorMeta(source, TensorSpec.of(value)))
-        fake = self.fake_mode.from_real(value)
+        guard, spec = self.tensor_layout(value, source)
+        self.guard(TensorMeta(source, guard))
+        fake = self.fake_mode.from_real(value, spec)
         node = self.builder.add_input(source, value, fake)
         tracker = TensorVar(node, fake, type(value), source)
         self.fakes[id(fake)] = tracker
         return tracker
+
+    # --- sizes that vary ---------------------------------------------------------------------------------------
+
+    def _where(self) -> str:
+        frame = self.frames[-1] if self.frames else None
+        return f"{frame.code.co_filename}:{frame.line}" if frame is not None else ""
+
+    def symbol(self, source: Source, value: int, choice: Choice) -> SizeLike:
+        """The size that ``source`` gives: a symbol, unless it is known to be fixed."""
+        size = self.sizes.symbol(source, source.name(), value, choice.bounds, choice.strict)
+        symbol = self.sizes.known.symbols[source]
+        if symbol in self.sizes.hints:
+            self.size_sources[symbol] = source
+            self.fake_mode.sizes = self.sizes
+        return size
+
+    def tensor_layout(self, value: torch.Tensor, source: Source) -> tuple[TensorSpec, Spec | None]:
+        """What a tensor is guarded by, and its metadata in symbols where some of its sizes vary."""
+        exact = TensorSpec.of(value)
+        if self.policy is None:
+            return exact, None
+        choices = self.policy.dims(value, source)
+        if not any(choices):
+            return exact, None
+        sizes = [
+            self.symbol(TensorSize(source, dim), size, choice) if choice is not None else size
+            for dim, (size, choice) in enumerate(zip(value.shape, choices, strict=True))
+        ]
+        if all(type(size) is int for size in sizes):
+            return exact, None
+        strides, followed = strides_of(self.sizes, sizes, value.stride())
+        shape = tuple([size if type(size) is int else None for size in sizes])
+        kept = tuple([n if d is None else Follows(d) for n, d in zip(strides, followed, strict=True)])
+        spec = make_spec(
+            *(tuple(sizes), strides, value.storage_offset(), value.dtype, value.device, value.layout),
+            *(value.is_conj(), value.is_neg()),
+        )
+        return replace(exact, shape=shape, strides=kept), spec
+
+    def size_var(self, size: SizeLike) -> Tracker:
+        """The tracker of an int that is computed of sizes."""
+        return ConstVar(size) if isinstance(size, int) else SizeVar(size)
+
+    def plain(self, tracker: Tracker) -> Tracker:
+        """A tracker whose value is known: a size that may vary becomes the number that it is."""
+        tracker = self.realize(tracker)
+        return ConstVar(self.value_of(tracker)) if type(tracker) in (SizeVar, SliceVar) else tracker
+
+    def size_node(self, size: SizeLike) -> Any:
+        """The graph's node for a size; its symbols become inputs of the graph."""
+        if isinstance(size, int):
+            return size
+        if type(self.builder) is not GraphBuilder:
+            return self.sizes.specialize(size, "used in an inner function")
+        return self.builder.size_node(size, self.sizes, self.size_sources)
 
     def wrap_list(self, value: list, source: Source) -> Tracker:
         self.guard(TypeIs(source, list))
@@ -371,6 +470,13 @@ class Capture:
     def from_python(self, value: Any) -> Tracker:
         """The tracker of a value computed at capture time (fresh: no source)."""
         kind = type(value)
+        if kind in (torch.SymInt, torch.SymBool, torch.SymFloat):
+            number = plain_sizes(value)
+            return ConstVar(number) if isinstance(number, (bool, float)) else self.size_var(number)
+        if kind is torch.Size and any(type(item) is torch.SymInt for item in value):
+            shape = ObjectVar(torch.Size)
+            shape.payload = TupleVar([self.from_python(item) for item in value])
+            return shape
         if kind is list:
             return ListVar([self.from_python(item) for item in value])
         if kind is tuple:
@@ -379,7 +485,7 @@ class Capture:
             return DictVar({key: self.from_python(item) for key, item in value.items()}, cls=kind)
         if kind in (set, frozenset):
             return SetVar({item: ConstVar(item) for item in value}, kind)
-        if kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
+        if kind in PLAIN_CONSTANTS or kind in IMMUTABLE_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
             return ConstVar(value)
         if isinstance(value, BaseException):
             return self.exception_var(value)
@@ -454,6 +560,10 @@ class Capture:
         if kind is ConstVar:
             self.pin(tracker)  # type: ignore[arg-type]
             return tracker.value  # type: ignore[attr-defined]
+        if kind is SizeVar:
+            return self.sizes.specialize(tracker.expr, "used as a number in Python")  # type: ignore[attr-defined]
+        if kind is SliceVar:
+            return slice(*[self.value_of(part) for part in tracker.parts])  # type: ignore[attr-defined]
         if kind is TupleVar:
             return tuple(self.value_of(item) for item in tracker.items)  # type: ignore[attr-defined]
         if kind is ListVar:
@@ -572,7 +682,9 @@ class Capture:
 
     def key_of(self, tracker: Tracker) -> Any:
         """The dictionary key that a tracker is; raises Break for keys whose hash is the user's own code."""
-        tracker = self.realize(tracker)
+        tracker = self.plain(tracker)
+        if type(tracker) is ObjectVar and tracker.cls is torch.Size:
+            return self.value_of(tracker)
         if type(tracker) is ConstVar:
             try:
                 hash(tracker.value)
@@ -644,7 +756,15 @@ class Capture:
             return self.to_graph(tracker.payload)  # type: ignore[attr-defined]
         if kind is OpaqueVar:
             raise Break(tracker.code, tracker.detail)  # type: ignore[attr-defined]
+        if kind is ObjectVar and isinstance(tracker.obj, torch.Generator):  # type: ignore[attr-defined]
+            return self.constant_argument(tracker)  # type: ignore[arg-type]
         raise Break("unsupported-call", f"a {describe(tracker)} passed to a tensor operation")
+
+    def constant_argument(self, tracker: ObjectVar) -> tuple[Any, Any]:
+        """A pre-existing object as an attribute of the graph."""
+        if tracker.source is not None and not isinstance(tracker.source, Const):
+            self.guard(IdIs(tracker.source, tracker.obj))
+        return self.builder.constant(tracker.obj), tracker.obj
 
     def emit(
         self,
@@ -669,10 +789,10 @@ class Capture:
             ) from None
         except Unsupported as error:
             raise Break("unsupported-fake-op", str(error)) from None
-        except Exception as error:
-            raise Raised(self.exception_var(error)) from error
+        except Exception as error:  # natively, so that type, text and the place are eager's
+            raise Break("exception-raised", f"{type(error).__name__}: {error}") from error
         if value is not None and not contains_tensor(value):
-            if type(value) in PLAIN_CONSTANTS or isinstance(value, (tuple, list)):
+            if type(value) in _RESULTS or isinstance(value, (tuple, list)):
                 return self.from_python(value)
             raise Break("unsupported-call", f"{target} returns a {type(value).__name__}")
         where = self.user_stack()

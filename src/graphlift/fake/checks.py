@@ -245,6 +245,10 @@ _RETYPED = {
     aten.amax.default: (RuntimeError, "zero-size dimension", IndexError),
     aten.amin.default: (RuntimeError, "zero-size dimension", IndexError),
     aten.aminmax.default: (RuntimeError, "zero-size dimension", IndexError),
+    **dict.fromkeys(
+        (aten.index.Tensor, aten.index_put.default, aten.index_put_.default),
+        (RuntimeError, "tensors used as indices", IndexError),
+    ),
 }
 
 
@@ -291,13 +295,63 @@ def check_overlap(func: Any, args: tuple) -> None:
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory "
                 "location. Please clone() the tensor before performing the operation."
             )
+    if func in _INDEX_PUT:
+        _check_index_put(target, args[1], args[2])
     for a in args[1:]:
         if type(a) is FakeTensor and a.home is target.home and a.spec is not spec and _partly(spec, a.spec):
             if torch.Tag.pointwise in func.tags or func is aten.copy_.default:
-                raise RuntimeError(
-                    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
-                    "single memory location. Please clone() the tensor before performing the operation."
+                raise RuntimeError(_OVERLAP)
+
+
+_INDEX_PUT = frozenset((aten.index_put_.default, aten._index_put_impl_.default))
+_OVERLAP = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+    "single memory location. Please clone() the tensor before performing the operation."
+)
+
+
+def _check_index_put(target: FakeTensor, places: list, value: FakeTensor) -> None:
+    """What ``target[places] = value`` refuses; how many elements a mask picks is known only to the kernel."""
+    indices = [a for a in places if type(a) is FakeTensor]
+    masks = [a for a in indices if a.spec.dtype in (torch.bool, torch.uint8)]
+    dim = 0
+    for index in places:
+        sizes = tuple(index.shape) if any(index is mask for mask in masks) else ()
+        for j, size in enumerate(sizes):
+            if dim + j >= target.dim() or size != target.shape[dim + j]:
+                raise IndexError(
+                    f"The shape of the mask {list(sizes)} at index {j} does not match the shape of the indexed "
+                    f"tensor {list(target.shape)} at index {dim + j}"
                 )
+        dim += len(sizes) or 1
+    if not masks and all(a.spec.dtype in _INDEX_DTYPES for a in indices):
+        shape = _indexed_shape(target, places)
+        if list(torch.broadcast_shapes(value.shape, shape)) != shape:
+            raise RuntimeError(f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast")
+    if len(masks) == len(indices) == 1 and value.numel() == 1:
+        return  # filled through the mask
+    read = [a.spec for a in (value, *indices) if a.home is target.home]
+    if any(spec is target.spec or _share(target.spec, spec) for spec in read):
+        raise RuntimeError(_OVERLAP)
+    if any(a.spec.dtype not in _INDEX_DTYPES for a in indices):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+
+
+def _indexed_shape(target: FakeTensor, places: list) -> list[int]:
+    """The shape of ``target[places]`` where no index is a mask."""
+    shape = torch.broadcast_shapes(*(a.shape for a in places if a is not None))
+    where = [i for i, a in enumerate(places) if a is not None]
+    rest = [size for i, size in enumerate(target.shape) if i >= len(places) or places[i] is None]
+    start = where[0] if where[-1] - where[0] + 1 == len(where) else 0
+    return [*rest[:start], *shape, *rest[start:]]
+
+
+_INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
+
+
+def _share(a: Spec, b: Spec) -> bool:
+    """Whether two dense tensors on one storage share memory, partly or as the same view of it."""
+    return _partly(a, b) or (a.offset == b.offset and a.stride == b.stride and a.shape == b.shape)
 
 
 def _partly(a: Spec, b: Spec) -> bool:
