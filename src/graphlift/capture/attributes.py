@@ -72,7 +72,7 @@ _FUNCTION_NAMES = {
 }
 TENSOR_VALUES = frozenset(
     "shape dtype device ndim requires_grad is_leaf layout is_cuda is_cpu is_sparse is_quantized is_mkldnn is_mps is_xpu "
-    "is_sparse_csr is_nested is_meta itemsize nbytes is_vulkan is_xla is_ipu is_maia retains_grad output_nr name names".split()
+    "is_sparse_csr is_nested is_meta itemsize nbytes is_vulkan is_xla is_ipu is_maia retains_grad output_nr name".split()
 )
 #: Those of them that the guard on a tensor's metadata leaves open.
 _UNGUARDED_VALUES = frozenset(("is_leaf", "retains_grad", "output_nr"))
@@ -514,6 +514,9 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
 
 
 def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
+    own = cap.tensor_attrs.get(id(obj))
+    if own is not None and ("grad" if name == "_grad" else name) in own:
+        return own["grad" if name == "_grad" else name]
     if name in TENSOR_VALUES:
         if name in _UNGUARDED_VALUES and obj.source is not None:
             cap.guard(Equals(Slot(obj.source, name), getattr(_real_of(cap, obj), name)))
@@ -611,6 +614,10 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
             cap.dict_set(obj.attrs, name, value)
     elif type(obj) is CellVar and name == "cell_contents":
         write_cell(cap, obj, value)
+    elif type(obj) is TensorVar:
+        from .tensor_attributes import set_tensor_attr
+
+        set_tensor_attr(cap, obj, name, value)
     elif type(obj) in (ListVar, TupleVar, DictVar, SetVar) or (
         type(obj) is ConstVar and type(obj.value) in PLAIN_CONSTANTS
     ):

@@ -24,7 +24,7 @@ from .capture import Capture, NotConst
 from .frame import inline
 from .rules import rule
 from .subgraph import Contents, SubGraph, tensor_versions, trace
-from .trackers import NONE, ConstVar, DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
+from .trackers import NONE, ConstVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..guards import Const
+from ..guards import ABSENT, Const
 from .attributes import (
     del_attr,
     find_attr,
@@ -31,6 +31,7 @@ from .attributes import (
 from .breaks import Break, Raised
 from .calls import call_special, known_object, new_object, type_call
 from .capture import Capture, NotConst, describe
+from .mirror import run
 from .protocol import (
     evaluate,
     iterate,
@@ -61,7 +62,7 @@ Kwargs = dict[str, Tracker]
 def text(cap: Capture, tracker: Tracker) -> str:
     value = cap.value_of(tracker)
     if not isinstance(value, str):
-        raise cap.raise_(TypeError, "attribute name must be string")
+        raise cap.raise_(TypeError, f"attribute name must be string, not '{type(value).__name__}'")
     return value
 
 
@@ -184,11 +185,15 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
         return any(_instance_of(cap, value, c) for c in cls)
     if isinstance(cls, types.UnionType) or typing.get_origin(cls) is typing.Union:
         return any(_instance_of(cap, value, c) for c in typing.get_args(cls))
+    if not isinstance(cls, type) and not hasattr(type(cls), "__instancecheck__"):
+        raise cap.raise_(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
     if type(value) is ConstVar:
         return isinstance(value.value, cls)
     if type(value) is TensorVar:
         if cls in (torch.nn.Parameter, torch.nn.Buffer):
             return value.cls is cls
+        if cls is torch.autograd.Variable:
+            return True
         return issubclass(value.cls, cls) or (cls in _TENSOR_TYPES and isinstance(value.fake, cls))
     if type(value) is OpaqueVar:
         return isinstance(value.value, cls)
@@ -225,14 +230,21 @@ def _callable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     value = cap.realize(args[0])
     if type(value) is ConstVar:
         return ConstVar(callable(value.value))
-    return ConstVar(callable(python_type(value)) and hasattr(python_type(value), "__call__"))
+    return ConstVar(cap.type_attr(python_type(value), "__call__") is not ABSENT)
 
 
 @rule(super)
 def _super(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if args:
-        return SuperVar(cap.value_of(args[0]), cap.realize(args[1]))
+        cls = cap.value_of(args[0])
+        if not isinstance(cls, type):
+            raise cap.raise_(TypeError, f"super() argument 1 must be a type, not {type(cls).__name__}")
+        if len(args) == 1:
+            raise Break("unsupported-call", "super() with one argument")
+        return SuperVar(cls, cap.realize(args[1]))
     frame = cap.frames[-1]
+    if "__class__" not in frame.cells:
+        raise cap.raise_(RuntimeError, "super(): __class__ cell not found")
     cls = cap.read_cell(frame.cells["__class__"])
     first = frame.code.co_varnames[0]
     self_var = frame.locals.get(first)
@@ -309,18 +321,6 @@ _breaking("dynamic-import", builtins.__import__)
 # --- numbers and text --------------------------------------------------------------------------------
 
 
-@rule(round)
-def _round(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    value = cap.realize(args[0])
-    if type(value) is TensorVar:
-        return cap.emit("call_method", "round", args, kwargs, lambda t, *a, **k: t.round(*a, **k))
-    if type(value) is ConstVar:
-        return evaluate(
-            cap, round, *[cap.value_of(a) for a in args], **{k: cap.value_of(v) for k, v in kwargs.items()}
-        )
-    return call_special(cap, value, "__round__", args[1:])
-
-
 @rule(len)
 def _len(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ConstVar(length(cap, args[0]))
@@ -331,25 +331,16 @@ def _bool(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ConstVar(truth(cap, args[0]) if args else False)
 
 
-def _number(cls: type, special: str) -> None:
+def _number(cls: type) -> None:
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         if args and type(cap.realize(args[0])) is TensorVar:
             raise Break("tensor-item", f"{cls.__name__}() of a tensor")
-        if args and type(cap.realize(args[0])) is ObjectVar:
-            return call_special(cap, cap.realize(args[0]), special, [])
-        try:
-            return evaluate(
-                cap, cls, *[cap.value_of(a) for a in args], **{k: cap.value_of(v) for k, v in kwargs.items()}
-            )
-        except NotConst:
-            raise Break(
-                "unsupported-builtin", f"{cls.__name__}() of a value that is not a constant"
-            ) from None
+        return run(cap, cls, args, kwargs)
 
 
-for _cls, _special in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):
-    _number(_cls, _special)
+for _cls in (int, float, complex):
+    _number(_cls)
 
 
 # --- containers made by their classes --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import builtins
 import datetime
 import enum
 import functools
+import re
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable

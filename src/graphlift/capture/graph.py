@@ -16,6 +16,9 @@ import torch
 from torch import fx
 
 from ..guards import Source
+from ..shapes.expr import Expr, Symbol
+from ..shapes.node import size_nodes, to_symint
+from ..shapes.table import SymbolTable
 from .breaks import Break
 from .trackers import TensorVar
 
@@ -32,6 +35,9 @@ class GraphBuilder:
         self.input_tensors: list[torch.Tensor] = []
         self.input_versions: list[tuple[torch.Tensor, int | None]] = []
         self.arrays: set[int] = set()
+        self.size_sources: list[Source] = []
+        self.size_hints: list[int] = []
+        self._sizes: dict[Expr, fx.Node] = {}
         self.op_count = 0
         self.constants: dict[int, tuple[str, Any]] = {}
         self._marker: fx.Node | None = None
@@ -61,6 +67,37 @@ class GraphBuilder:
         """A node that gives this very object."""
         name, _ = self.constants.setdefault(id(value), (f"constant_{len(self.constants)}", value))
         return self.graph.create_node("get_attr", name)
+
+    def size_node(self, size: Expr, table: SymbolTable, sources: dict[Symbol, Source]) -> fx.Node:
+        """The node of a size: operators on placeholders of its symbols, which stand behind those of tensors."""
+        found = self._sizes.get(size)
+        if found is None:
+            value = to_symint(size, table)
+            if isinstance(size, Symbol):
+                found = self._size_placeholder(size, sources[size], table.hints[size])
+            else:
+                found = size_nodes(size, lambda e: self.size_node(e, table, sources), self._size_op)
+            found.meta["example_value"] = found.meta["val"] = value
+            self._sizes[size] = found
+        return found
+
+    def _size_op(self, fn: Callable[..., Any], *args: Any) -> fx.Node:
+        return self.graph.create_node("call_function", fn, args, {})
+
+    def _size_placeholder(self, symbol: Symbol, source: Source, hint: int) -> fx.Node:
+        name = f"{symbol.name}_" + re.sub(r"\W+", "_", source.name()).strip("_")
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        first = next(iter(self.graph.nodes), None)
+        with (
+            self.graph.inserting_after(placeholders[-1])
+            if placeholders
+            else self.graph.inserting_before(first)
+        ):
+            node = self.graph.create_node("placeholder", name, name=name)
+        node.meta["source"] = source.name()
+        self.size_sources.append(source)
+        self.size_hints.append(hint)
+        return node
 
     def lift(self, tensor: TensorVar) -> TensorVar:
         """The tensor of another graph as one of this one. Raises: Break, since here only inner graphs take tensors."""

@@ -33,8 +33,22 @@ from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
 from ..fake import is_view_of_leaf
 from ..frame import FROZEN, SKIP, Callee, Disabled, Handover, current_owner, entries
-from ..guards import Arg, Const, DistinctTensors, Func, NoOverlap, Predicate, StorageOffset, compile_guards
+from ..guards import (
+    Arg,
+    Const,
+    DistinctTensors,
+    Func,
+    NoOverlap,
+    Predicate,
+    SizeRelation,
+    Source,
+    StorageOffset,
+    TensorSize,
+    compile_guards,
+)
 from ..options import CompileEvent, CompileOptions
+from ..shapes.expr import free
+from ..shapes.table import Known, Refused, Solved, SymbolTable, in_range
 from ..timing import stage
 from . import (  # noqa: F401  (they fill the table of rules)
     autograd_rules,
@@ -43,14 +57,17 @@ from . import (  # noqa: F401  (they fill the table of rules)
     function_rules,
     iterator_rules,
     numpy_rules,
+    operator_calls,
     operator_rules,
     script_rules,
+    tensor_attributes,
     text_rules,
     torch_rules,
 )
 from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly, Stopped
 from .capture import Capture
+from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter
 from .reasons import BreakReason, StackFrame
 from .region import Region
@@ -58,6 +75,7 @@ from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
 from .torch_state import StateSnapshot, foreign_mode
 from .trackers import NULL, CellVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
+from .varying import varying_integers
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
@@ -94,6 +112,7 @@ def argument_names(code: types.CodeType) -> list[str]:
 def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple[Any, ...], int], Any]:
     """The handler of one compiled callable."""
     fruitless: dict[types.CodeType, int] = {}
+    sizes = SizeHistory()
 
     def handler(func: types.FunctionType, args: tuple[Any, ...], recompiles: int) -> Any:
         code = func.__code__
@@ -106,9 +125,7 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             return SKIP
         mode = foreign_mode()
         if mode is not None:
-            reason = BreakReason(
-                "unsupported-tensor-subclass", mode, code.co_filename, code.co_firstlineno
-            )
+            reason = BreakReason("unsupported-tensor-subclass", mode, code.co_filename, code.co_firstlineno)
             _event(options, "skip", func, str(reason), reason)
             return None
         if recompiles >= config.cache_size_limit:
@@ -117,7 +134,8 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             _report_recompile(options, func, args, recompiles)
         try:
             with collector_paused():
-                region = capture_region(func, args, options)
+                varying = varying_integers(func, args) if recompiles else frozenset()
+                region = capture_region(func, args, options, varying, sizes.of(code))
         except _Eager as eager:
             _event(options, "skip", func, str(eager.reason), eager.reason)
             return SKIP if eager.permanent else None
@@ -202,14 +220,49 @@ def _at_limit(
 # --- one region -----------------------------------------------------------------------------------------------------------
 
 
-def capture_region(func: types.FunctionType, args: tuple[Any, ...], options: CompileOptions) -> Region:
-    """Capture a frame up to its end or its first break, compile the graph, write the replacement."""
+def capture_region(
+    func: types.FunctionType,
+    args: tuple[Any, ...],
+    options: CompileOptions,
+    varying: frozenset[Source] = frozenset(),
+    history: FrameHistory | None = None,
+) -> Region:
+    """Capture a frame up to its end or its first break, compile the graph, write the replacement.
+
+    Where the program fixes a size that was to vary, the capture is made again with that known.
+    """
+    policy = SizePolicy(history, options.dynamic) if history is not None else None
+    known = Known()
+    for _ in range(MAX_RESTARTS):
+        try:
+            sizes = SymbolTable(known)
+            region = _capture_with(func, args, options, varying, sizes, policy)
+        except Solved:
+            continue
+        except Refused as refused:
+            raise refused.error from None
+        finally:
+            if policy is not None:
+                policy.learn(sizes)
+        return region
+    raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times over its sizes")
+
+
+def _capture_with(
+    func: types.FunctionType,
+    args: tuple[Any, ...],
+    options: CompileOptions,
+    varying: frozenset[Source],
+    sizes: SymbolTable,
+    policy: SizePolicy | None,
+) -> Region:
+    """One attempt, with what is known of the sizes. Raises: Solved."""
     start = time.perf_counter()
     stop_at: int | None = None
     reason: BreakReason | None = None
     for _ in range(MAX_RESTARTS):
         try:
-            cap, end = _execute(func, args, stop_at)
+            cap, end = _execute(func, args, stop_at, varying, sizes.again(), policy)
             residual = Residual(cap)
             try:
                 tail = _tail(residual, end)
@@ -258,8 +311,15 @@ def _further_out(
 _End: TypeAlias = "Tracker | list[Frame]"
 
 
-def _execute(func: types.FunctionType, args: tuple[Any, ...], stop_at: int | None) -> tuple[Capture, _End]:
-    cap = Capture(func, stop_at)
+def _execute(
+    func: types.FunctionType,
+    args: tuple[Any, ...],
+    stop_at: int | None,
+    varying: frozenset[Source],
+    sizes: SymbolTable,
+    policy: SizePolicy | None,
+) -> tuple[Capture, _End]:
+    cap = Capture(func, stop_at, varying, sizes, policy)
     snapshot = StateSnapshot()
     frame = _root_frame(cap, func, args)
     limit = sys.getrecursionlimit()
@@ -338,7 +398,7 @@ def _finish(
     if cap.builder.op_count or residual.outputs:
         gm = cap.builder.finish(residual.outputs, cap.restore_calls)
         start = time.perf_counter()
-        compiled = options.backend(gm, list(cap.builder.input_tensors))
+        compiled = options.backend(gm, [*cap.builder.input_tensors, *cap.builder.size_hints])
         timings["backend"] = time.perf_counter() - start
         if cap.state_log or cap.guarded:
             compiled = protected(compiled, changed_facts(cap))
@@ -346,7 +406,10 @@ def _finish(
         inputs = "__in" if len(residual.fetch) == residual.graph_inputs else f"__in[:{residual.graph_inputs}]"
         if cap.builder.arrays:
             shared = residual.constant(torch.from_numpy)
-            parts = [f"{shared}(__in[{i}])" if i in cap.builder.arrays else f"__in[{i}]" for i in range(residual.graph_inputs)]
+            parts = [
+                f"{shared}(__in[{i}])" if i in cap.builder.arrays else f"__in[{i}]"
+                for i in range(residual.graph_inputs)
+            ]
             inputs = f"({', '.join(parts)},)"
         names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
@@ -362,7 +425,7 @@ def _finish(
     replacement, text = build_function(name, params, residual, body)
     with stage("guards"):
         start = time.perf_counter()
-        guards = _all_guards(cap)
+        guards = _all_guards(cap) + _size_guards(cap, residual)
         check = compile_guards(guards, residual.fetch, len(args))
         timings["guards"] = time.perf_counter() - start
     return Region(
@@ -399,6 +462,25 @@ def _all_guards(cap: Capture) -> list[Any]:
     if len(sources) > 1:
         guards.append(DistinctTensors(sources))
     return guards + _alias_guards(cap) + _memory_guards(cap) + _writable_guards(cap)
+
+
+def _size_guards(cap: Capture, residual: Residual) -> list[Any]:
+    """What the region takes for granted of the sizes that vary: the facts, and the ranges of those it uses."""
+    table = cap.sizes
+    facts = [(fact.relation, fact.where) for fact in table.facts_by_relation.values()]
+    used = {symbol for relation, _ in facts for symbol in free(relation.distance)}
+    fetched = set(residual.fetch)
+    guards = []
+    for symbol, source in cap.size_sources.items():
+        if symbol in used or source in fetched or type(source) is TensorSize:
+            origin = table.origins[symbol]
+            guards += [(relation, "") for relation in in_range(symbol, origin.bounds)]
+    table.frozen = True
+    return [
+        SizeRelation(relation, symbols, tuple(cap.size_sources[s] for s in symbols), where)
+        for relation, where in (*guards, *facts)
+        for symbols in [tuple(sorted(free(relation.distance), key=lambda s: s.name))]
+    ]
 
 
 def _memory_guards(cap: Capture) -> list[Any]:

@@ -52,9 +52,13 @@ class SubBuilder(GraphBuilder):
         self.input_sources = self.outer.input_sources
         self.input_tensors = self.outer.input_tensors
         self.input_versions = self.outer.input_versions
+        self.arrays = self.outer.arrays
 
     def add_input(self, source: Any, real: torch.Tensor, fake: torch.Tensor) -> fx.Node:
         return self.outer.add_input(source, real, fake)
+
+    def constant(self, value: Any) -> fx.Node:
+        raise Break("unsupported-call", f"a {type(value).__name__} used in an inner function")
 
     def lift(self, tensor: TensorVar) -> TensorVar:
         found = self.lifted.get(id(tensor))

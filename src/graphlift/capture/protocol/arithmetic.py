@@ -6,9 +6,12 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from ...guards import ABSENT
 from ..attributes import python_type
@@ -21,6 +24,7 @@ from ..trackers import (
     ListVar,
     ObjectVar,
     SetVar,
+    SizeVar,
     TensorVar,
     Tracker,
     TupleVar,
@@ -69,6 +73,10 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
     "~": (operator.invert, "__invert__"),
     "abs": (abs, "__abs__"),
 }
+
+
+#: Unary operators (by symbol) of kinds of trackers that have rules of their own.
+UNARY_OPERATORS: dict[type, Callable[[Capture, str, Any], Tracker]] = {}
 
 
 def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
@@ -127,6 +135,8 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
     if symbol == "*":
         if type(right) in (ListVar, TupleVar):
             left, right = right, left
+        if type(left) in (ListVar, TupleVar):
+            right = cap.plain(right)
         if type(left) in (ListVar, TupleVar) and type(right) is ConstVar:
             if not hasattr(type(right.value), "__index__"):
                 raise cap.raise_(
@@ -158,6 +168,8 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     fn, name = INPLACE[symbol]
     if type(left) is TensorVar:
         return cap.emit("call_function", fn, [left, right], {}, fn)
+    if type(left) is SizeVar:
+        return binary(cap, symbol, left, right)
     if type(left) in OPERATORS:
         raise Break("unsupported-mutation", f"{symbol}= of a {describe(left)}")
     if type(left) is ListVar and symbol == "+":
@@ -193,6 +205,8 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
 def unary(cap: Capture, symbol: str, operand: Tracker) -> Tracker:
     operand = cap.realize(operand)
     fn, name = UNARY[symbol]
+    if type(operand) in UNARY_OPERATORS:
+        return UNARY_OPERATORS[type(operand)](cap, symbol, operand)
     if type(operand) is ConstVar:
         return evaluate(cap, fn, operand.value)
     if type(operand) is TensorVar:

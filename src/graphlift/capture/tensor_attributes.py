@@ -1,0 +1,117 @@
+"""Attributes that captured code sets on tensors: its own, `.grad`, `.data` and `requires_grad`.
+
+In: assignments and reads on tensor trackers. Out: effects to replay after the graph, or nodes where autograd looks on.
+Always: what was set is what is read; torch's own checks of the value are made on fakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..guards import ABSENT
+from .attributes import is_data_descriptor
+from .autograd_rules import HandleVar, register_hook
+from .breaks import Break, RunEagerly
+from .calls import BREAKING_TENSOR_METHODS, TENSOR_METHODS
+from .capture import Capture, NotConst
+from .residual import BUILDERS, EFFECTS, Residual
+from .trackers import ConstVar, TensorVar, Tracker
+
+
+def set_data(tensor: Tensor, value: Tensor) -> None:
+    """``tensor.data = value``."""
+    tensor.data = value
+
+
+def _set_grad(cap: Capture, tensor: TensorVar, value: Tracker) -> None:
+    if type(value) is not TensorVar and not (type(value) is ConstVar and value.value is None):
+        raise Break("attribute-mutation", "grad of a tensor set to something other than a tensor")
+    with cap.fake_mode:
+        try:
+            tensor.fake.grad = value.fake if type(value) is TensorVar else None
+        except (RuntimeError, TypeError) as error:
+            raise Break("exception-raised", f"{type(error).__name__}: {error}") from error
+    _remember(cap, tensor, "grad", value)
+
+
+def _set_data(cap: Capture, tensor: TensorVar, value: Tracker) -> None:
+    if type(value) is not TensorVar or tensor.cls is not torch.Tensor and tensor.source is None:
+        raise Break("attribute-mutation", "data of a tensor")
+    cap.emit("call_function", set_data, [tensor, value], {}, set_data)
+
+
+def _set_requires_grad(cap: Capture, tensor: TensorVar, value: Tracker) -> None:
+    requires_grad(cap, [tensor, value], {})
+
+
+#: What an assignment to an attribute of the tensor's own does.
+SETTERS: dict[str, Callable[[Capture, TensorVar, Tracker], None]] = {
+    "grad": _set_grad,
+    "data": _set_data,
+    "requires_grad": _set_requires_grad,
+}
+
+
+def set_tensor_attr(cap: Capture, tensor: TensorVar, name: str, value: Tracker) -> None:
+    """``tensor.name = value``."""
+    value = cap.realize(value)
+    setter = SETTERS.get(name)
+    if setter is not None:
+        setter(cap, tensor, value)
+        return
+    raw = cap.type_attr(tensor.cls, name)
+    if raw is not ABSENT and is_data_descriptor(raw):
+        raise Break("attribute-mutation", f"{name} of a tensor")
+    _remember(cap, tensor, name, value)
+
+
+def _remember(cap: Capture, tensor: TensorVar, name: str, value: Tracker) -> None:
+    cap.tensor_attrs.setdefault(id(tensor), {})[name] = value
+    cap.mark_changed(tensor)
+
+
+def _effect(residual: Residual, tensor: TensorVar) -> list[str]:
+    target = residual.expr(tensor)
+    attributes = residual.cap.tensor_attrs[id(tensor)]
+    return [f"{target}.{name} = {residual.expr(value)}" for name, value in attributes.items()]
+
+
+EFFECTS[TensorVar] = _effect
+
+
+def _handle(residual: Residual, handle: HandleVar) -> str:
+    raise RunEagerly("unsupported-object", "the handle of a hook, which is kept", earlier=handle.born)
+
+
+BUILDERS[HandleVar] = _handle
+
+
+def requires_grad(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
+    """``tensor.requires_grad_(wanted)``: nothing where it is so already."""
+    tensor = cap.realize(args[0])
+    assert type(tensor) is TensorVar
+    try:
+        wanted = cap.value_of(args[1] if len(args) > 1 else kwargs.get("requires_grad", ConstVar(True)))
+    except NotConst:
+        raise Break("tensor-item", "requires_grad_() of a value that is not a constant") from None
+    if bool(tensor.fake.requires_grad) == wanted and (wanted or tensor.fake.is_leaf):
+        return tensor
+    return cap.emit(
+        "call_method", "requires_grad_", [tensor, ConstVar(wanted)], {}, lambda t, w: t.requires_grad_(w)
+    )
+
+
+def _detach(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
+    return cap.emit("call_method", "detach_", args, kwargs, lambda t: t.detach_())
+
+
+for _name, _method in (
+    ("requires_grad_", requires_grad),
+    ("detach_", _detach),
+    ("register_hook", register_hook),
+):
+    del BREAKING_TENSOR_METHODS[_name]
+    TENSOR_METHODS[_name] = _method
