@@ -532,13 +532,13 @@ def enter(
     frame.stack = [next(live) if filled else NULL for filled in point.layout.stack]
     frame.pc = point.index
     # What is only stored away, such as a loop's variable, is not looked at, hence not guarded.
-    looked_at = len(frame.stack) - (frame.info.instrs[point.index].op in _STORES)
+    looked_at = len(frame.stack) - (frame.info.instrs[point.index].op in STORES)
     frame.stack[:looked_at] = [
         slot if slot is NULL else cap.realize(slot) for slot in frame.stack[:looked_at]
     ]
 
 
-_STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
+STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
 
 
 def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker:

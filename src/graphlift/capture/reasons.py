@@ -165,6 +165,14 @@ REASONS: Mapping[str, Reason] = _table(
             "Convert to a plain tensor (.as_subclass(torch.Tensor)) before the compiled function.",
         ),
         Reason(
+            "varying-int",
+            "use of an integer that changes from call to call",
+            "Several versions were compiled for values of this integer; it is now passed on, and what computes with it "
+            "runs natively.",
+            "Make it a tensor, compute what depends on it outside the compiled function, or raise "
+            "graphlift.config.cache_size_limit if it takes few values.",
+        ),
+        Reason(
             "frame-introspection",
             "code that looks at its own frame (locals(), sys._getframe, inspect.stack)",
             "The compiled code does not have the frames the code would look at.",

@@ -16,10 +16,14 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ..guards import Const, Source
+from ..shapes.expr import SizeLike, free, render
 from .breaks import RunEagerly
 from .capture import Capture, describe
 from .frame import CallIter, DictIter, GeneratorVar, RangeIter, SeqIter, SetIter
+from .loops import LoopIterVar, loop_expr
 from .trackers import (
     ArrayVar,
     CellVar,
@@ -64,7 +68,7 @@ class Residual:
 
     def __init__(self, cap: Capture) -> None:
         self.cap = cap
-        self.fetch: list[Source] = list(cap.builder.input_sources)
+        self.fetch: list[Source] = [*cap.builder.input_sources, *cap.builder.size_sources]
         self.fetch_index: dict[Source, int] = {source: i for i, source in enumerate(self.fetch)}
         self.graph_inputs = len(self.fetch)
         self.names: dict[str, Any] = {}
@@ -74,6 +78,7 @@ class Residual:
         self.cyclic: set[int] = set()
         self.outputs: list[TensorVar] = []
         self.output_names: dict[int, str] = {}
+        self.loops: dict[int, tuple[str, Tracker]] = {}
         self.counter = 0
 
     # --- names ---------------------------------------------------------------------------------------------------
@@ -105,6 +110,13 @@ class Residual:
             self.fetch.append(source)
         return f"__in[{position}]"
 
+    def size(self, size: SizeLike) -> str:
+        """A Python expression for a size, from the values of its symbols."""
+        if isinstance(size, int):
+            return repr(size)
+        names = {symbol: self.load(self.cap.size_sources[symbol]) for symbol in free(size)}
+        return f"({render(size, names)})"
+
     def line(self, text: str) -> None:
         self.lines.append(text)
 
@@ -116,6 +128,8 @@ class Residual:
         if kind is LazyVar:
             return self.load(tracker.source)  # type: ignore[arg-type]
         if kind is ConstVar:
+            if tracker.is_unread:  # type: ignore[attr-defined]
+                return self.load(tracker.source)  # type: ignore[arg-type]
             if type(tracker.value) is types.FunctionType and tracker.source is not None:  # type: ignore[attr-defined]
                 return self.load(tracker.source)
             return self.constant(tracker.value)  # type: ignore[attr-defined]
@@ -219,7 +233,8 @@ class Residual:
         elif type(payload) is TupleVar:
             items = f"({self.exprs(payload.items)}{',' if payload.items else ''})"
             structseq = hasattr(tracker.cls, "n_sequence_fields")
-            self.line(f"{name} = {cls}({items})" if structseq else f"{name} = tuple.__new__({cls}, {items})")
+            made = structseq or tracker.cls is torch.Size
+            self.line(f"{name} = {cls}({items})" if made else f"{name} = tuple.__new__({cls}, {items})")
         elif issubclass(tracker.cls, BaseException):
             if id(tracker) in self.cap.raise_points:
                 detail = f"a {tracker.cls.__name__} raised in captured code outlives it, with its traceback"
@@ -375,6 +390,22 @@ class Residual:
             arguments.append(f"**{self.expr(frame.locals[names[count]])}")
         return self._keep(tracker, "gen", f"{function}({', '.join(arguments)})")
 
+    # --- loops ---------------------------------------------------------------------------------------------------
+
+    def live_expr(self, tracker: Tracker) -> str:
+        """As expr, for what is in a frame's stack: an iterator that turns out to be there alone is made last."""
+        if type(tracker) not in LOOPS or tracker.source is not None:
+            return self.expr(tracker)
+        found = self.loops.get(id(tracker))
+        if found is None:
+            found = self.loops[id(tracker)] = self.fresh("it"), tracker
+        return found[0]
+
+    def finish_loops(self) -> None:
+        """Make the iterators of loops, now that all else that is live has been made."""
+        for name, tracker in self.loops.values():
+            self.line(f"{name} = {loop_expr(self, tracker) or self.expr(tracker)}")
+
     # --- effects -------------------------------------------------------------------------------------------------
 
     def effects(self) -> None:
@@ -423,6 +454,9 @@ class Residual:
             else []
         )
 
+    def _loop_effect(self, var: LoopIterVar) -> list[str]:
+        return [f"{self.constant(advanced)}({self.load(var.source)}, {var.steps})"]  # type: ignore[arg-type]
+
     def _object_effect(self, var: ObjectVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
         return [
@@ -451,12 +485,15 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     CallIter: Residual._call_iterator,
     GeneratorVar: Residual._generator,
 }
+#: Iterators that no program can tell from others while only a loop holds them.
+LOOPS = frozenset((SeqIter, RangeIter, DictIter, CallIter))
 EFFECTS: dict[type, Callable[[Residual, Any], list[str]]] = {
     DictVar: Residual._dict_effect,
     ListVar: Residual._list_effect,
     SetVar: Residual._set_effect,
     CellVar: Residual._cell_effect,
     ObjectVar: Residual._object_effect,
+    LoopIterVar: Residual._loop_effect,
 }
 
 

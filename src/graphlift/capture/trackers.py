@@ -7,6 +7,7 @@ never mutated while capturing: changes live in the tracker until the replacement
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import fx
 
 from ..guards import Source
+from ..shapes.expr import Expr
 
 
 class Tracker:
@@ -24,13 +26,36 @@ class Tracker:
 
 
 class ConstVar(Tracker):
-    """An immutable or identity-guarded Python object whose value is known: numbers, strings, types, functions."""
+    """An immutable or identity-guarded Python object whose value is known: numbers, strings, types, functions.
 
-    __slots__ = ("value",)
+    The value of one made by `unread` is guarded when something first asks for it, and not while it is passed on.
+    """
+
+    __slots__ = ("_unread", "value")
+    value: Any
 
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.value = value
         self.source = source
+
+    @classmethod
+    def unread(cls, value: Any, source: Source, guard: Callable[[], None]) -> ConstVar:
+        made = cls.__new__(cls)
+        made.source = source
+        made._unread = value, guard
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "value":
+            raise AttributeError(name)
+        self.value, guard = self._unread
+        del self._unread
+        guard()
+        return self.value
+
+    @property
+    def is_unread(self) -> bool:
+        return hasattr(self, "_unread")
 
     def __repr__(self) -> str:
         return f"ConstVar({self.value!r})"
@@ -304,6 +329,29 @@ class IdVar(Tracker):
 
     def __init__(self, target: Tracker) -> None:
         self.target = target
+        self.source = None
+
+
+class SizeVar(Tracker):
+    """An int that may differ from call to call: a size, or what is computed of sizes."""
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+        self.source = None
+
+    def __repr__(self) -> str:
+        return f"SizeVar({self.expr})"
+
+
+class SliceVar(Tracker):
+    """A slice with a bound that is no constant."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Tracker]) -> None:
+        self.parts = parts
         self.source = None
 
 

@@ -84,7 +84,7 @@ compiled_vectorcall(Compiled *self, PyObject *const *args, size_t nargsf, PyObje
     pending.func = NULL;
     hook_enter();
     PyObject *result = NULL;
-    int found = kwnames == NULL ? call_entry(self, args, nargsf, &result) : 0;
+    int found = kwnames == NULL && !forced_eager ? call_entry(self, args, nargsf, &result) : 0;
     if (found == 0) {
         result = PyObject_Vectorcall(self->fn, args, nargsf, kwnames);
     }

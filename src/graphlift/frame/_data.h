@@ -93,6 +93,15 @@ typedef struct {
     bool returns_rest;   /* the caller is a stub that can take a Callee for the call's value */
 } Callee;
 
+/* The iterator of a loop; see _loop.h. */
+typedef struct {
+    PyObject_HEAD
+    int kind;
+    PyObject *over;      /* a sequence, a LoopIter, a tuple of them, a dict; NULL at the end */
+    Py_ssize_t index;
+    PyObject *iterator;  /* of a dict; or NULL */
+} LoopIter;
+
 typedef struct {
     PyObject_HEAD
     const char *name;
@@ -113,9 +122,10 @@ THREAD_LOCAL Pending pending;
 
 static Py_ssize_t extra_index = -1;
 static Py_ssize_t installed_count;
+static bool forced_eager;              /* frames run as they are, whatever is compiled for them */
 static _PyFrameEvalFunction previous_eval;
 static vectorcallfunc plain_vectorcall; /* of every function that nobody gave another one */
-static PyTypeObject Compiled_Type, Disabled_Type, Handover_Type, Callee_Type, Entry_Type, Verdict_Type;
+static PyTypeObject Compiled_Type, Disabled_Type, Handover_Type, Callee_Type, LoopIter_Type, Entry_Type, Verdict_Type;
 static PyObject *skip_verdict, *frozen_verdict;
 #if PY_VERSION_HEX >= 0x030C0000
 static PyCodeObject *exit_code;        /* returns None; see dispose */

@@ -132,6 +132,9 @@ hook(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
         trampolined = pending.trampoline;
         release_pending();
     }
+    if (forced_eager) {
+        return run_frame(tstate, frame, 0);
+    }
     PyCodeObject *code = FRAME_CODE(frame);
     CodeState *state = get_state(code);
     if (state != NULL && state->skip) {
@@ -143,6 +146,7 @@ hook(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
 #include "_callables.h"
 #include "_handover.h"
 #include "_callee.h"
+#include "_loop.h"
 
 /* ---- verdicts --------------------------------------------------------------------------------------------- */
 
@@ -295,6 +299,17 @@ frame_call_disabled(PyObject *module, PyObject *const *args, Py_ssize_t nargs, P
 }
 
 static PyObject *
+frame_set_forced_eager(PyObject *module, PyObject *value)
+{
+    int on = PyObject_IsTrue(value);
+    if (on < 0) {
+        return NULL;
+    }
+    forced_eager = on;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 frame_hook_active(PyObject *module, PyObject *unused)
 {
     return PyBool_FromLong(active_owner != NULL);
@@ -364,6 +379,8 @@ static PyMethodDef methods[] = {
     {"hand_over_call", (PyCFunction)(void (*)(void))frame_hand_over_call, METH_FASTCALL,
      "hand_over_call(next, rest, *cells, *values): what a stub returns after a call."},
     {"trampoline", frame_trampoline, METH_O, "Run a Handover and those it returns until a value is returned."},
+    {"set_forced_eager", frame_set_forced_eager, METH_O,
+     "While true, frames run as they are; what is compiled for them stays."},
     {"hook_active", frame_hook_active, METH_NOARGS, "Whether frames of this thread are being handled."},
     {"current_owner", frame_current_owner, METH_NOARGS, "The CompiledCallable this thread is in, or None."},
     {"hook_installed", frame_installed, METH_NOARGS, "Whether the interpreter calls the hook at all."},
@@ -401,8 +418,8 @@ learn_from_sample(void)
 PyMODINIT_FUNC
 PyInit__frame(void)
 {
-    PyTypeObject *types[] = {&Compiled_Type, &Disabled_Type, &Handover_Type, &Callee_Type, &Entry_Type,
-                             &Verdict_Type};
+    PyTypeObject *types[] = {&Compiled_Type, &Disabled_Type, &Handover_Type, &Callee_Type, &LoopIter_Type,
+                             &Entry_Type, &Verdict_Type};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (PyType_Ready(types[i]) < 0) {
             return NULL;
@@ -423,7 +440,8 @@ PyInit__frame(void)
         || PyModule_AddObjectRef(module, "CompiledCallable", (PyObject *)&Compiled_Type) < 0
         || PyModule_AddObjectRef(module, "Disabled", (PyObject *)&Disabled_Type) < 0
         || PyModule_AddObjectRef(module, "Handover", (PyObject *)&Handover_Type) < 0
-        || PyModule_AddObjectRef(module, "Callee", (PyObject *)&Callee_Type) < 0) {
+        || PyModule_AddObjectRef(module, "Callee", (PyObject *)&Callee_Type) < 0
+        || PyModule_AddObjectRef(module, "LoopIter", (PyObject *)&LoopIter_Type) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -1,0 +1,34 @@
+"""Integers that vary from call to call, told apart from those that are configuration.
+
+In: a call that no entry of its code fits. Out: the sources of integers that capture is not to specialise on.
+Always: only an integer that the frame itself holds (an argument, a local, the item of a loop) is taken to vary.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter
+from typing import Any
+
+from ..frame import entries
+from ..guards import Const, DictItem, Equals, InstanceDict, Source
+from ..guards.explain import failure
+
+#: As many versions for values of an integer are compiled before it is taken for one that varies.
+SPECIALISED = 3
+
+
+def varying_integers(func: types.FunctionType, args: tuple[Any, ...]) -> frozenset[Source]:
+    """The frame's own integers for which several regions were compiled in vain."""
+    failed: Counter[Source] = Counter()
+    for check, _ in entries(func.__code__):
+        for guard in check.guards:
+            if type(guard) is Equals and type(guard.const) is int and _is_frames_own(guard.source):
+                failed[guard.source] += failure(guard, func, args) is not None
+    return frozenset(source for source, count in failed.items() if count >= SPECIALISED)
+
+
+def _is_frames_own(source: Source | None) -> bool:
+    while source is not None and not isinstance(source, (DictItem, InstanceDict, Const)):
+        source = source.parent
+    return source is None
