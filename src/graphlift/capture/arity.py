@@ -28,6 +28,7 @@ _DECLARED: dict[str, tuple[Any, ...]] = {
         *(set.symmetric_difference, frozenset.symmetric_difference, set.__contains__, list.__getitem__, dict.__getitem__),
         *(filter, types.GeneratorType.send),
     ),
+    "_1=0, _2=0, /": (super,),
     "a=0, /": (bool, set, frozenset, types.CellType),
     "a, b=0, /": (iter, next),
     "a, b=0, c=0, /": (range, slice, functools.reduce, types.GeneratorType.throw),

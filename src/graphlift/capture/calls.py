@@ -184,7 +184,7 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
         return construct(cap, value, args, kwargs, link)
     if isinstance(value, LRU_CACHE):
         return _call_lru_cache(cap, value, args, kwargs)
-    return _call_c(cap, value, args, kwargs)
+    return call_c(cap, value, args, kwargs)
 
 
 def _refused(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
@@ -288,7 +288,7 @@ def _leaf_builtins() -> dict[int, Any]:
 LEAF_BUILTINS = _leaf_builtins()
 
 
-def _call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
+def call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
     """A C function or method without a rule of its own."""
     if id(value) in LEAF_BUILTINS:
         return cap.emit("call_function", value, args, kwargs, value)

@@ -759,6 +759,9 @@ class Capture:
             raise Break(tracker.code, tracker.detail)  # type: ignore[attr-defined]
         if kind is ObjectVar and isinstance(tracker.obj, torch.Generator):  # type: ignore[attr-defined]
             return self.constant_argument(tracker)  # type: ignore[arg-type]
+        special = GRAPH_ARGUMENTS.get(kind)
+        if special is not None:
+            return special(self, tracker)
         raise Break("unsupported-call", f"a {describe(tracker)} passed to a tensor operation")
 
     def constant_argument(self, tracker: ObjectVar) -> tuple[Any, Any]:
@@ -905,6 +908,8 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
     functools.partial: Capture.wrap_partial,
     Callee: Capture.wrap_callee,
 }
+#: (FX argument, fake argument) of kinds of trackers that have rules of their own.
+GRAPH_ARGUMENTS: dict[type, Callable[[Capture, Any], tuple[Any, Any]]] = {}
 PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
     (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),
     (list, lambda cap, value, source: cap.list_var(value, source)),

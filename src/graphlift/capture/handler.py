@@ -60,6 +60,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     operator_calls,
     operator_rules,
     script_rules,
+    size_rules,
     tensor_attributes,
     text_rules,
     torch_rules,

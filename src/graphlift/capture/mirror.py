@@ -18,7 +18,16 @@ from ..guards import ABSENT
 from .attributes import get_attr, python_type
 from .breaks import Break, Exhausted, Raised, RunEagerly
 from .calls import call, call_special
-from .capture import EXCEPTION_VALUES, IDENTITY_CONSTANTS, PLAIN_CONSTANTS, Capture, NotConst, describe
+from .capture import (
+    EXCEPTION_VALUES,
+    IDENTITY_CONSTANTS,
+    IMMUTABLE_CONSTANTS,
+    PLAIN_CONSTANTS,
+    Capture,
+    NotConst,
+    describe,
+)
+from .frame import SeqIter
 from .protocol import (
     BINARY,
     COMPARE,
@@ -55,6 +64,8 @@ from .trackers import (
     TupleVar,
 )
 
+#: Constants that stand for themselves; of functions and classes there are stand-ins, whose calls are captured.
+_RAW = PLAIN_CONSTANTS | IMMUTABLE_CONSTANTS
 _OURS = (Break, Raised, Exhausted, NotConst, RunEagerly)
 
 
@@ -93,8 +104,8 @@ class Mirror:
             if known is None:
                 return self._stand(tracker, UNREAD)
             tracker = known
-        tracker = self.cap.realize(tracker)
-        if type(tracker) is ConstVar and type(tracker.value) in PLAIN_CONSTANTS:
+        tracker = self.cap.plain(tracker)
+        if type(tracker) is ConstVar and type(tracker.value) in _RAW:
             if tracker.source is not None and type(tracker.value) is not int:
                 self.originals.setdefault(id(tracker.value), (tracker.value, tracker))
             return tracker.value
@@ -186,7 +197,12 @@ class Mirror:
             return SetVar({self.key(item): self.back(item) for item in value}, kind)
         if kind is collections.deque:
             return DequeVar([self.back(item) for item in value], value.maxlen)
-        if kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS) or kind in PURE_OBJCLASSES:
+        if kind in PURE_OBJCLASSES or kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
+            return self.cap.from_python(value)
+        if kind.__name__ == "callable_iterator":  # re.finditer
+            found = TupleVar([self.back(item) for item in value])
+            return SeqIter(found.items, found)
+        if isinstance(value, tuple):
             return self.cap.from_python(value)
         raise Break("c-function", f"a C function that returns a {kind.__name__}")
 
@@ -239,6 +255,10 @@ def run(cap: Capture, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) 
     is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
     real = [mirror.open(arg, receiver=is_method and index == 0) for index, arg in enumerate(args)]
     named = {name: mirror.open(arg) for name, arg in kwargs.items()}
+    if is_method and real and not isinstance(real[0], fn.__objclass__):
+        receiver = python_type(cap.realize(args[0]))
+        if issubclass(receiver, fn.__objclass__):
+            raise Break("c-function", f"{fn.__qualname__} of a {receiver.__name__}")
     try:
         result = fn(*real, **named)
     except _OURS:

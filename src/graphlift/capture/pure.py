@@ -15,10 +15,12 @@ import _string
 import _struct
 import binascii
 import builtins
+import cmath
 import collections
-import datetime
 import math
+import os
 import re
+import sys
 import types
 import unicodedata
 import zlib
@@ -26,13 +28,13 @@ from typing import Any
 
 import torch
 
-from .capture import PLAIN_CONSTANTS
+from .capture import IMMUTABLE_CONSTANTS, PLAIN_CONSTANTS
 
 #: Immutable classes: their methods give new values and change nothing.
 PURE_OBJCLASSES: tuple[type, ...] = (
     *(str, int, float, bool, bytes, complex, tuple, range, frozenset, slice, type(None), type(...)),
-    *(torch.Size, torch.dtype, torch.device, re.Pattern, re.Match),
-    *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone),
+    *(torch.Size, torch.dtype, torch.device),
+    *IMMUTABLE_CONSTANTS,
 )
 #: Containers: their methods change the receiver and nothing else.
 _CONTAINERS = (list, dict, set, collections.deque, collections.OrderedDict)
@@ -48,9 +50,9 @@ _NOT_PURE = (_operator.attrgetter, _operator.itemgetter, _operator.methodcaller)
 def _functions() -> frozenset[Any]:
     names = "abs round divmod pow chr ord hex oct bin ascii format hash repr len sorted sum min max any all"
     chosen: list[Any] = [getattr(builtins, name) for name in names.split()]
-    for module in (math, _operator, _heapq, _bisect, _string, _struct, binascii, unicodedata, zlib):
+    for module in (math, cmath, _operator, _heapq, _bisect, _string, _struct, binascii, unicodedata, zlib):
         chosen += [value for value in vars(module).values() if isinstance(value, types.BuiltinFunctionType)]
-    chosen += [_collections._count_elements, str.maketrans, bytes.maketrans]
+    chosen += [_collections._count_elements, str.maketrans, bytes.maketrans, os.fspath, sys.intern]
     chosen += [torch.finfo, torch.iinfo, torch._C._get_tracing_state, torch.promote_types, torch.can_cast]
     # They look up, or fill, the cache of compiled patterns, which nobody sees.
     chosen += [
@@ -84,4 +86,4 @@ def _is_pure_classmethod(value: Any) -> bool:
     owner = value.__self__
     if isinstance(owner, type):
         return owner in PURE_OBJCLASSES
-    return type(owner) in PLAIN_CONSTANTS or type(owner) in (re.Pattern, re.Match)
+    return type(owner) in PLAIN_CONSTANTS or type(owner) in (*IMMUTABLE_CONSTANTS, frozenset, tuple)

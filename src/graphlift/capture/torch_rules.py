@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from .. import marks
-from .attributes import get_attr
 from .breaks import Break
-from .calls import TENSOR_METHODS, call
+from .calls import TENSOR_METHODS
 from .capture import Capture
 from .protocol import (
     binary,
@@ -31,7 +30,7 @@ from .protocol import (
 )
 from .rules import RULES, rule
 from .torch_state import constants
-from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker, TupleVar
+from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]

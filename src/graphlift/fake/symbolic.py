@@ -7,7 +7,7 @@ agrees with both; where there is no rule, or they differ, the sizes involved are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,6 +99,27 @@ def spec_at(spec: Spec, env: Mapping[Symbol, int]) -> Spec:
         spec.conj,
         spec.neg,
     )
+
+
+def strides_of(
+    table: SymbolTable, sizes: Sequence[SizeLike], found: Sequence[int]
+) -> tuple[tuple[SizeLike, ...], tuple[int | None, ...]]:
+    """A tensor's strides in symbols, as far as its dimensions follow one another without gaps.
+
+    Beside them, for each stride that is symbolic, the dimension that it follows: the stride is that one's size times
+    its stride.
+    """
+    strides: list[SizeLike] = list(found)
+    follows: list[int | None] = [None] * len(sizes)
+    expected: SizeLike = 1
+    last: int | None = None
+    order = sorted(range(len(sizes)), key=lambda d: (found[d], table.hint(sizes[d]) != 1, -d))
+    for d in order:
+        if not isinstance(expected, int) and found[d] == table.hint(expected):
+            strides[d], follows[d] = expected, last
+        if sizes[d] != 1:
+            expected, last = strides[d] * sizes[d], d
+    return tuple(strides), tuple(follows)
 
 
 class _Concrete:

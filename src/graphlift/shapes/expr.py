@@ -25,6 +25,11 @@ def _unknown(self: Expr, *_: Any) -> Any:
     raise SizeUnknown(f"the size {self} is not known before the graph runs")
 
 
+def _foreign(self: Expr, other: object) -> Any:
+    """An operand that is no size."""
+    return _unknown(self) if isinstance(other, float) else NotImplemented
+
+
 class Expr:
     """A sum of ``coefficient * product of atoms``, largest monomial first; never a constant.
 
@@ -35,35 +40,35 @@ class Expr:
     terms: tuple[Term, ...]
 
     def __add__(self, other: SizeLike) -> SizeLike:
-        return _sum(((self, 1), (other, 1))) if isinstance(other, (int, Expr)) else NotImplemented
+        return _sum(((self, 1), (other, 1))) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: SizeLike) -> SizeLike:
-        return _sum(((self, 1), (other, -1))) if isinstance(other, (int, Expr)) else NotImplemented
+        return _sum(((self, 1), (other, -1))) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     def __rsub__(self, other: SizeLike) -> SizeLike:
-        return _sum(((other, 1), (self, -1))) if isinstance(other, (int, Expr)) else NotImplemented
+        return _sum(((other, 1), (self, -1))) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     def __neg__(self) -> SizeLike:
         return _sum(((self, -1),))
 
     def __mul__(self, other: SizeLike) -> SizeLike:
-        return _product(self, other) if isinstance(other, (int, Expr)) else NotImplemented
+        return _product(self, other) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: SizeLike) -> SizeLike:
-        return _floordiv(self, other) if isinstance(other, (int, Expr)) else NotImplemented
+        return _floordiv(self, other) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     def __rfloordiv__(self, other: SizeLike) -> SizeLike:
-        return _floordiv(other, self) if isinstance(other, (int, Expr)) else NotImplemented
+        return _floordiv(other, self) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     def __mod__(self, other: SizeLike) -> SizeLike:
-        return _mod(self, other) if isinstance(other, (int, Expr)) else NotImplemented
+        return _mod(self, other) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     def __rmod__(self, other: SizeLike) -> SizeLike:
-        return _mod(other, self) if isinstance(other, (int, Expr)) else NotImplemented
+        return _mod(other, self) if isinstance(other, (int, Expr)) else _foreign(self, other)
 
     # What asks for the number itself. Comparing is asking, too: relations are asked of what knows the symbols.
     __lt__ = __le__ = __gt__ = __ge__ = __int__ = __index__ = __float__ = _unknown

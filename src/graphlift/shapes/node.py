@@ -7,12 +7,13 @@ itself defines, work on these nodes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from .expr import Relation, SizeLike, smax, smin
+from .expr import Compound, Expr, FloorDiv, Max, Min, Relation, SizeLike, smax, smin
 from .table import SymbolTable
 
 
@@ -436,3 +437,42 @@ def table_of(value: Any) -> SymbolTable | None:
     if isinstance(value, torch.SymInt) and isinstance(value.node, SizeNode):
         return value.node.table
     return None
+
+
+def size_nodes(size: Expr, node_of: Callable[[SizeLike], Any], call: Callable[..., Any]) -> Any:
+    """A size, no symbol, as calls of operators on the nodes of its parts; ints stand for themselves.
+
+    `node_of` gives the node of a part (and keeps it, so that equal parts are one node), `call` makes a node.
+    """
+    if isinstance(size, Compound):
+        parts = [_node(arg, node_of) for arg in size.args]
+        total = parts[0]
+        for part in parts[1:]:
+            total = call(_FUNCTIONS[type(size)], total, part)
+        return total
+    if len(size.terms) == 1:
+        ((monomial, coefficient),) = size.terms
+        total = _node(monomial[0], node_of)
+        for atom in monomial[1:]:
+            total = call(operator.mul, total, _node(atom, node_of))
+        return total if coefficient == 1 else call(operator.mul, total, coefficient)
+    total = None
+    for monomial, coefficient in size.terms:
+        minus = coefficient < 0 and total is not None
+        part: SizeLike = -coefficient if minus else coefficient
+        for atom in monomial:
+            part = part * atom
+        node = _node(part, node_of)
+        total = node if total is None else call(operator.sub if minus else operator.add, total, node)
+    return total
+
+
+def _node(size: SizeLike, node_of: Callable[[SizeLike], Any]) -> Any:
+    return size if isinstance(size, int) else node_of(size)
+
+
+_FUNCTIONS: dict[type, Callable[..., Any]] = {
+    FloorDiv: operator.floordiv,
+    Min: torch.sym_min,
+    Max: torch.sym_max,
+}

@@ -35,6 +35,14 @@ class Solved(BaseException):
     """A symbol turned out to be fixed by others: capture starts again with that known. No fault of the program's."""
 
 
+class Refused(BaseException):
+    """What the user insisted on does not hold; carries the error. Not an Exception: no stage may take it for its own."""
+
+    def __init__(self, error: ConstraintError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Undecided(Exception):
     """A question about sizes that came after the guards were made."""
 
@@ -62,6 +70,7 @@ class Origin:
 
     key: Hashable
     name: str
+    bounds: Range
     strict: bool = False
 
 
@@ -87,6 +96,10 @@ class SymbolTable:
         self._witness: Env | None = None
         self.recipes: dict[object, object] = {}  # what operators give for sizes of this table
 
+    def again(self) -> SymbolTable:
+        """An empty table for another attempt with the same knowledge."""
+        return SymbolTable(self.known)
+
     # -- symbols -----------------------------------------------------------------------------------------------
 
     def symbol(
@@ -109,7 +122,7 @@ class SymbolTable:
         if value is not symbol and (isinstance(value, int) or not all(s in self.hints for s in free(value))):
             self.known.solutions.pop(symbol, None)  # found in an attempt that went another way
             value = symbol
-        self.origins[symbol] = Origin(key, name, strict)
+        self.origins[symbol] = Origin(key, name, bounds, strict)
         self.hints[symbol] = hint
         self.ranges[symbol] = bounds
         if value is not symbol:
@@ -241,12 +254,14 @@ class SymbolTable:
         where = self.where()
         origin = self.origins[symbol]
         if origin.strict and isinstance(value, int):
-            raise ConstraintError(
-                f"{origin.name} was marked dynamic, and the program works for one size only",
-                found=f"{origin.name} == {value}" + (f": {why}" if why else ""),
-                expected="a program that is right for every size in the marked range",
-                where=where or None,
-                hint="remove mark_dynamic (or use maybe_mark_dynamic), or keep this line from fixing the size",
+            raise Refused(
+                ConstraintError(
+                    f"{origin.name} was marked dynamic, and the program works for one size only",
+                    found=f"{origin.name} == {value}" + (f": {why}" if why else ""),
+                    expected="a program that is right for every size in the marked range",
+                    where=where or None,
+                    hint="remove mark_dynamic (or use maybe_mark_dynamic), or keep this line from fixing the size",
+                )
             )
         self.known.solutions[symbol] = Solution(value, where, why)
 
@@ -284,6 +299,12 @@ class SymbolTable:
             return all(holds(fact, env) for fact in self.facts_by_relation)
         except ZeroDivisionError:
             return False
+
+
+def in_range(symbol: Symbol, bounds: Range) -> list[Relation]:
+    """The bounds as relations."""
+    low = [Relation("<=", bounds.lo, symbol)] if bounds.lo is not None else []
+    return low + ([Relation("<=", symbol, bounds.hi)] if bounds.hi is not None else [])
 
 
 def _linear(size: SizeLike, symbol: Symbol) -> tuple[int, SizeLike] | None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ...guards import ABSENT, DistinctTensors, IdIs
+from ...shapes.expr import Relation
 from ..attributes import python_type
 from ..breaks import Break
 from ..calls import call_special
@@ -29,6 +30,7 @@ from ..trackers import (
     ObjectVar,
     OpaqueVar,
     SetVar,
+    SizeVar,
     TensorVar,
     Tracker,
     TupleVar,
@@ -59,6 +61,8 @@ def truth(cap: Capture, value: Tracker) -> bool:
         if value.fake.numel() != 1:  # type: ignore[attr-defined]
             raise Break("data-dependent-branch", f"truth of a tensor of shape {tuple(value.fake.shape)}")  # type: ignore
         raise Break("data-dependent-branch", "truth of a tensor")
+    if kind is SizeVar:
+        return cap.sizes.decide(Relation("!=", value.expr, 0))  # type: ignore[attr-defined]
     if kind in (TupleVar, ListVar):
         return bool(value.items)  # type: ignore[attr-defined]
     if kind in (DictVar, SetVar, DictViewVar):

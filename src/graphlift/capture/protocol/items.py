@@ -25,6 +25,8 @@ from ..trackers import (
     ObjectVar,
     OpaqueVar,
     SetVar,
+    SizeVar,
+    SliceVar,
     TensorVar,
     Tracker,
     TupleVar,
@@ -131,6 +133,7 @@ def key_error(cap: Capture, key: Tracker) -> Raised:
 
 def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     items: list[Tracker] = container.items  # type: ignore[attr-defined]
+    index = cap.plain(index)
     if type(index) is not ConstVar:
         raise Break("unsupported-object", f"index {describe(index)}")
     if isinstance(index.value, slice):
@@ -159,6 +162,8 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
     """``container[index] = value``."""
     container, index = cap.realize(container), cap.realize(index)
     kind = type(container)
+    if kind is ListVar:
+        index = cap.plain(index)
     if kind is TensorVar:
         cap.emit("call_function", operator.setitem, [container, index, value], {}, operator.setitem)
     elif kind is DictVar:
@@ -215,6 +220,9 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
 
 
 def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
+    parts = [cap.realize(part) for part in parts]
+    if any(type(part) is SizeVar for part in parts):
+        return SliceVar([ConstVar(None), *parts] if len(parts) == 1 else parts)
     try:
         return ConstVar(slice(*[cap.value_of(part) for part in parts]))
     except NotConst:

@@ -210,6 +210,8 @@ def next_item(cap: Capture, iterator: Tracker) -> Tracker:
                 args = raised.value.slots.get("args")  # type: ignore[attr-defined]
                 raise Exhausted(args.items[0] if type(args) is TupleVar and args.items else None) from None
             raise
+    if cap.type_attr(python_type(iterator), "__next__") is ABSENT:
+        raise cap.raise_(TypeError, f"'{python_type(iterator).__name__}' object is not an iterator")
     raise Break("unsupported-object", f"an iterator made outside ({describe(iterator)})")
 
 
