@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import sys
 import types
 from typing import Any
 
@@ -661,7 +662,7 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
             return
         raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
     if not obj.cls.__dictoffset__:
-        raise cap.raise_(AttributeError, f"'{obj.cls.__name__}' object has no attribute '{name}'")
+        raise _no_dict(cap, obj.cls, name)
     cap.dict_set(obj.attrs, name, value)
 
 
@@ -682,8 +683,16 @@ def object_del_attr(cap: Capture, obj: ObjectVar, name: str) -> None:
     raw = cap.type_attr(obj.cls, name)
     if raw is not ABSENT and is_data_descriptor(raw):
         raise Break("attribute-mutation", f"del {name} of {obj.cls.__name__}")
+    if not obj.cls.__dictoffset__:
+        raise _no_dict(cap, obj.cls, name)
     if not cap.dict_del(obj.attrs, name):
-        raise cap.raise_(AttributeError, name)
+        raise cap.raise_(AttributeError, f"'{obj.cls.__name__}' object has no attribute '{name}'")
+
+
+def _no_dict(cap: Capture, cls: type, name: str) -> Raised:
+    """What is raised where an attribute of an object without a dictionary is set or deleted."""
+    more = " and no __dict__ for setting new attributes" if sys.version_info >= (3, 13) else ""
+    return cap.raise_(AttributeError, f"'{cls.__name__}' object has no attribute '{name}'{more}")
 
 
 def write_cell(cap: Capture, cell: CellVar, value: Tracker | None) -> None:
