@@ -30,7 +30,7 @@ from .attributes import (
 )
 from .breaks import Break, Raised
 from .calls import call_special, known_object, new_object, type_call
-from .capture import Capture, NotConst, describe
+from .capture import Capture, describe
 from .mirror import run
 from .protocol import (
     evaluate,
@@ -369,11 +369,3 @@ def _frozenset(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(slice)
 def _slice(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return make_slice(cap, args)
-
-
-@rule(torch.Size)
-def _size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    try:
-        return evaluate(cap, torch.Size, *[cap.value_of(TupleVar(iterate(cap, a))) for a in args])
-    except NotConst:
-        raise Break("tensor-item", "torch.Size of values that are not constants") from None
