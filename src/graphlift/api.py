@@ -11,7 +11,7 @@ import copyreg
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from graphlift import backends, config, control, extension, logs, stance
+from graphlift import backends, config, control, extension, logs, sharing, stance
 from graphlift.errors import InvalidOption, NotCallable, RecompileError
 from graphlift.extension import frame
 from graphlift.marks import graph_break, is_compiling
 from graphlift.modules import CompiledModule, share_module
-from graphlift.options import CompileOptions
+from graphlift.options import CompileEvent, CompileOptions
 from graphlift.timing import stage
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ class Settings:
             mode=self.mode,
             options=dict(self.options or {}),
             owner=label,
+            shared_by=None if listeners else _identity(self.backend),
             on_region=(*listeners.get("on_region", ()), logs.log_region),
             on_event=(*listeners.get("on_event", ()), logs.log_event),
         )
@@ -188,11 +189,28 @@ class Handler:
             return None
         if func.__code__ in _UNCOMPILED:
             return _UNCOMPILED[func.__code__]
-        control.seen_codes.add(func.__code__)
+        control.saw(func.__code__)
         if self._capture is None:
             self._capture = _load_capture(self.options)
+        settings = self._shared_settings() if recompiles < config.cache_size_limit else None
+        if settings is not None:
+            found = sharing.find(func.__code__, settings, func, args)
+            if found is not None:
+                self.options.event(_reuse(func))
+                return found
         with stage("capture"):
-            return self._capture(func, args, recompiles)
+            answer = self._capture(func, args, recompiles)
+        if settings is not None and type(answer) is tuple:
+            sharing.publish(func.__code__, settings, *answer)
+        return answer
+
+    def _shared_settings(self) -> sharing.Settings | None:
+        """What a region must have been compiled with to serve here; None where every region is wanted anew."""
+        o = self.options
+        if o.shared_by is None:
+            return None
+        flags = tuple(config.snapshot().items())
+        return (o.shared_by, o.fullgraph, o.dynamic, o.mode, repr(sorted(o.options.items())), flags)
 
 
 def _always(func: Callable[..., Any], *arguments: Any) -> Any:
@@ -228,6 +246,31 @@ def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], in
     return make_handler(options)
 
 
+class _Same:
+    """A backend compared by identity, whatever its own equality."""
+
+    __slots__ = ("backend",)
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Same and other.backend is self.backend
+
+    def __hash__(self) -> int:
+        return id(self.backend)
+
+
+def _identity(backend: Any) -> Hashable:
+    return backend if isinstance(backend, str) else _Same(backend)
+
+
+def _reuse(func: Any) -> CompileEvent:
+    code = func.__code__
+    message = "a region compiled for another callable of the same code fits"
+    return CompileEvent("reuse", code.co_qualname, code.co_filename, code.co_firstlineno, message)
+
+
 def _recompile_error(func: Any, owner: str, recompiles: int) -> RecompileError:
     code = func.__code__
     return RecompileError(
@@ -241,9 +284,9 @@ def _recompile_error(func: Any, owner: str, recompiles: int) -> RecompileError:
 
 
 # --- roots ----------------------------------------------------------------------------------------------------
-# A callable that is no plain function gets a root of its own: a function with a code object of its own, so that the
-# entries of different modules never meet. The code is placed on the line where what it calls is defined, so that
-# tracebacks and break reasons stay in the user's files; capture knows a root by its module, graphlift.api.
+# A callable that is no plain function gets a root of its own: a function with a code object of its own. Those of equal
+# modules are equal, by which their regions are shared. The code is placed on the line where what it calls is defined,
+# so that tracebacks and break reasons stay in the user's files; capture knows a root by its module, graphlift.api.
 
 
 def _fresh(template: Any, target: Any, label: str) -> FunctionType:

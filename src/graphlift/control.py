@@ -10,30 +10,47 @@ import functools
 from collections.abc import Callable
 from types import CodeType, FunctionType, TracebackType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from torch import nn
 
-from graphlift import stance
+from graphlift import sharing, stance
 from graphlift.errors import NotCallable
 from graphlift.extension import frame
 from graphlift.marks import put_mark
 from graphlift.modules import CompiledModule, share_module
 
-#: Code objects that a handler has been asked about; `reset` clears their entries.
-seen_codes: WeakSet[CodeType] = WeakSet()
-#: Code objects that the user disabled without recursion; `reset` leaves them so.
-_disabled_codes: WeakSet[CodeType] = WeakSet()
+#: Code objects that a handler has been asked about, by identity; `reset` clears their entries.
+_seen_codes: dict[int, ref[CodeType]] = {}
+#: Code objects that the user disabled without recursion, by identity; `reset` leaves them so.
+_disabled_codes: dict[int, ref[CodeType]] = {}
 #: The handlers of all compiled callables (objects with a method `forget`).
 handlers: WeakSet[Any] = WeakSet()
 
 
+def _add(codes: dict[int, ref[CodeType]], code: CodeType) -> None:
+    """Equal code objects are as different as any: each has entries of its own."""
+    key = id(code)
+    if key not in codes:
+        codes[key] = ref(code, lambda _: codes.pop(key, None))
+
+
+def _alive(codes: dict[int, ref[CodeType]]) -> list[CodeType]:
+    return [code for held in list(codes.values()) if (code := held()) is not None]
+
+
+def saw(code: CodeType) -> None:
+    """A handler was asked about `code`."""
+    _add(_seen_codes, code)
+
+
 def reset() -> None:
     """Forgets everything compiled in this process; compiled callables stay usable and compile again when called."""
-    for code in list(seen_codes):
+    for code in _alive(_seen_codes):
         frame().clear(code)
-    seen_codes.clear()
-    for code in list(_disabled_codes):
+    _seen_codes.clear()
+    sharing.clear()
+    for code in _alive(_disabled_codes):
         frame().set_skip(code)
     for handler in list(handlers):
         handler.forget()
@@ -99,7 +116,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
         return share_module(fn, _disabled(fn, reason), None)
     if not recursive and isinstance(fn, FunctionType):
         frame().set_skip(fn.__code__)
-        _disabled_codes.add(fn.__code__)
+        _add(_disabled_codes, fn.__code__)
         fn._graphlift_disable = True  # type: ignore[attr-defined]
         return fn
     return _disabled(fn, reason)

@@ -6,7 +6,7 @@ Always: frozen; everything a stage may want to tell the outside goes through `re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: `(GraphModule, example_inputs) -> callable(*inputs) -> tuple of outputs`
 Backend: TypeAlias = Callable[[Any, Sequence[Any]], Callable[..., Any]]
-EventKind: TypeAlias = Literal["recompile", "cache_limit", "skip", "fallback", "internal_error"]
+EventKind: TypeAlias = Literal["recompile", "reuse", "cache_limit", "skip", "fallback", "internal_error"]
 
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
@@ -26,7 +26,8 @@ _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 class CompileEvent:
     """Something that happened to a frame besides a region being compiled.
 
-    `recompile`: every entry failed its guards (message: which guard, expected, found). `cache_limit`: the frame now
+    `recompile`: every entry failed its guards (message: which guard, expected, found). `reuse`: a region compiled for
+    another callable serves here too. `cache_limit`: the frame now
     runs eagerly. `skip`: the frame is never captured. `fallback`: a stage failed and eager or ATen took over.
     `internal_error`: a fault of graphlift itself, after which the call ran eagerly.
     """
@@ -43,8 +44,9 @@ class CompileEvent:
 class CompileOptions:
     """The options of one compiled callable, shared by every frame it reaches.
 
-    `backend` compiles one captured graph. `owner` labels the compiled callable in logs and reports. `on_region` and
-    `on_event` are told of everything compiled, in order; they must not raise.
+    `backend` compiles one captured graph. `owner` labels the compiled callable in logs and reports. Regions serve other
+    callables of the same code and settings, if their `shared_by` is equal and not None. `on_region` and `on_event` are
+    told of everything compiled, in order; they must not raise.
     """
 
     backend: Backend
@@ -54,6 +56,7 @@ class CompileOptions:
     mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=lambda: _NO_OPTIONS)
     owner: str = "<compiled>"
+    shared_by: Hashable = None
     on_region: tuple[Callable[[Region], None], ...] = ()
     on_event: tuple[Callable[[CompileEvent], None], ...] = ()
 
