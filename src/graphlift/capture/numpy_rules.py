@@ -212,7 +212,9 @@ def _kind_for_promotion(cap: Capture, operand: Tracker) -> Any:
     if type(operand) is ArrayVar:
         return NUMPY_DTYPES[contiguous(cap, operand).fake.dtype]
     value = operand.value  # type: ignore[attr-defined]
-    return value.dtype if isinstance(value, np.generic) else type(value)
+    if isinstance(value, np.generic):
+        return value.dtype
+    return np.dtype(bool) if type(value) is bool else type(value)
 
 
 def _operand(cap: Capture, operand: Tracker, dtype: np.dtype[Any]) -> Tracker:
