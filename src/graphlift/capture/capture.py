@@ -196,6 +196,7 @@ class Capture:
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
         self.raise_points: dict[int, tuple[int, Tracker]] = {}
+        self.generators: list[Any] = []
         self.tracebacks: dict[int, OpaqueVar] = {}
         self._identity_keys: dict[int, TrackerKey] = {}
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
@@ -251,10 +252,7 @@ class Capture:
                 self.guard(TypeIs(source, slice))
                 return OpaqueVar(value, source, "tensor-item", "a slice with a bound that is not a constant")
             if kind in READ_LATE and not isinstance(source, Const):
-                self.guard(TypeIs(source, kind))
-                if kind is int and source in self.varying:
-                    return OpaqueVar(value, source, "varying-int", source.name())
-                return ConstVar.unread(value, source, lambda: self.guard(Equals(source, value)))
+                return self.wrap_unread(value, source)
             if not isinstance(source, Const):
                 by_identity = value is None or kind in (bool, torch.finfo, torch.iinfo)
                 self.guard(IdIs(source, value) if by_identity else Equals(source, value))
@@ -282,6 +280,21 @@ class Capture:
         self.memo[id(value)] = tracker
         self.keep_alive.append(value)
         return tracker
+
+    def wrap_unread(self, value: Any, source: Source) -> Tracker:
+        """A number or text: its type is guarded, and its value when something asks for it."""
+        of_type, equals = TypeIs(source, type(value)), Equals(source, value)
+        if equals in self.guards:
+            return ConstVar(value, source)
+
+        def read() -> None:
+            self.guards.pop(of_type, None)
+            self.guard(equals)
+
+        self.guard(of_type)
+        if type(value) is int and source in self.varying:
+            return OpaqueVar(value, source, "varying-int", source.name())
+        return ConstVar.unread(value, source, read)
 
     def wrap_tensor(self, value: torch.Tensor, source: Source) -> Tracker:
         if value.layout is not torch.strided or value.is_quantized:

@@ -21,6 +21,7 @@ from .trackers import (
     CalleeVar,
     CellVar,
     ConstVar,
+    DequeVar,
     DictVar,
     FunctionVar,
     LazyVar,
@@ -256,7 +257,9 @@ def call_code(
     if code.co_flags & _GENERATOR_FLAGS:
         if not code.co_flags & inspect.CO_GENERATOR:
             raise Break("generator", f"{code.co_qualname} is a coroutine or an asynchronous generator")
-        return GeneratorVar(frame, cap.break_step())
+        made = GeneratorVar(frame, cap.break_step())
+        cap.generators.append(made)
+        return made
     frame.link = link
     _, result = frame.run(cap)
     assert result is not None
@@ -334,6 +337,22 @@ class GeneratorVar(IteratorVar):
             self.done = True
             raise self._converted(cap, raised) from None
         return self._go_on(cap)
+
+    @property
+    def cleans_up(self) -> bool:
+        """Whether it is suspended inside a `try` or `with`, whose end the interpreter runs when it drops the generator."""
+        if not self.started or self.done or self.running:
+            return False
+        frame = self.frame
+        if frame.delegate is not None and type(frame.delegate[0]) is GeneratorVar and frame.delegate[0].cleans_up:
+            return True
+        handler = frame.info.instrs[frame.pc - 1].handler
+        return handler is not None and not self._converts_only(handler.target)
+
+    def _converts_only(self, target: int) -> bool:
+        """Whether a handler is that of every generator (3.12+), which converts a StopIteration (PEP 479)."""
+        at = self.frame.info.instrs[target]
+        return at.op == "CALL_INTRINSIC_1" and at.arg == "INTRINSIC_STOPITERATION_ERROR"
 
     def close(self, cap: Capture, error: Tracker) -> None:
         """``generator.close()``; ``error`` is the GeneratorExit to throw."""
@@ -421,6 +440,26 @@ class SetIter(SeqIter):
         if not self.done and len(self.watched.known) != len(self.items):
             self.position = len(self.items)
             raise cap.raise_(RuntimeError, "Set changed size during iteration")
+        return super().next(cap)
+
+
+class DequeIter(SeqIter):
+    """Iterator over a deque; it notices any change."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self, owner: DequeVar) -> None:
+        super().__init__(owner.items, owner)
+        self.seen = list(owner.items)
+
+    def next(self, cap: Capture) -> Tracker:
+        if not self.done and self.position < len(self.seen):
+            now = self.items
+            if len(now) != len(self.seen) or any(
+                a is not b and type(b) is not LazyVar for a, b in zip(now, self.seen)
+            ):
+                self.position = len(self.seen)
+                raise cap.raise_(RuntimeError, "deque mutated during iteration")
         return super().next(cap)
 
 

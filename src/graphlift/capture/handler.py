@@ -59,6 +59,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     numpy_rules,
     operator_calls,
     operator_rules,
+    optim_rules,
     script_rules,
     size_rules,
     tensor_attributes,
@@ -552,6 +553,11 @@ def _alias_guards(cap: Capture) -> list[Any]:
 
 def _tail(residual: Residual, end: _End) -> str:
     """The last line of the replacement, after all that it needs: return the result or hand over."""
+    for generator in residual.cap.generators:
+        if generator.cleans_up:
+            name = generator.frame.code.co_qualname
+            detail = f"generator {name} is left inside a try or with, which ends when it is dropped"
+            raise RunEagerly("generator", detail, earlier=generator.born)
     result = residual.expr(end) if isinstance(end, Tracker) else _handover(residual, end)
     residual.effects()
     residual.finish_loops()
