@@ -1,0 +1,354 @@
+"""What graph breaks cost: graphs per function and per pass of a loop, and what stays captured around a break.
+
+In: small functions with breaks. Out: the operators of each graph, how often graphs run, how many regions are made.
+Always: results equal eager's; the counts do not depend on the number of passes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+import graphlift
+from graphlift.api import Settings
+from tests.equality import assert_equal
+
+
+class Recorder:
+    """A backend that notes the operators of each graph and counts the runs; `regions` counts compiled regions."""
+
+    def __init__(self) -> None:
+        self.graphs: list[list[str]] = []
+        self.runs = 0
+        self.regions: list[Any] = []
+
+    def __call__(self, gm: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        nodes = [n for n in gm.graph.nodes if n.op.startswith("call")]
+        self.graphs.append([n.target if isinstance(n.target, str) else n.target.__name__ for n in nodes])
+
+        def run(*args: Any) -> Any:
+            self.runs += 1
+            return gm.forward(*args)
+
+        return run
+
+    def compile(self, fn: Callable[..., Any]) -> Any:
+        return Settings(backend=self).callable(fn, on_region=(self.regions.append,))
+
+
+def X() -> Tensor:
+    return torch.arange(3.0) + 1
+
+
+# --- breaks in callees ---------------------------------------------------------------------------------------------
+
+
+def stop_inside(x: Tensor) -> Tensor:
+    x = x * 2
+    print(end="")
+    return x + 3
+
+
+def only_stops() -> None:
+    print(end="")
+
+
+def calls(x: Tensor) -> Tensor:
+    return stop_inside(x - 1) / 2
+
+
+def calls_twice(x: Tensor) -> Tensor:
+    return stop_inside(stop_inside(x - 1)) / 2
+
+
+def calls_deep(x: Tensor) -> Tensor:
+    return calls(x + 5) * calls(x)
+
+
+def calls_empty(x: Tensor) -> Tensor:
+    x = x - 1
+    only_stops()
+    return x / 2
+
+
+def ends_in_a_call(x: Tensor) -> None:
+    x.mul_(2)
+    only_stops()
+
+
+def in_blocks(x: Tensor) -> Tensor:
+    try:
+        with torch.no_grad():
+            return stop_inside(x - 1) / 2
+    finally:
+        only_stops()
+
+
+def in_a_comprehension(x: Tensor) -> Any:
+    return [stop_inside(x - i) / 2 for i in range(2)]
+
+
+def in_a_closure(x: Tensor) -> Any:
+    n = 1
+
+    def inner(v: Tensor) -> Tensor:
+        nonlocal n
+        v = v * 2
+        only_stops()
+        n += 1
+        return v * n
+
+    return inner(x - 1) / n
+
+
+class Made:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x * 2
+        only_stops()
+        self.y = self.x + 3
+
+
+def in_init(x: Tensor) -> Any:
+    made = Made(x - 1)
+    return made.x / made.y
+
+
+class Layer(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * 2
+        only_stops()
+        return x + 3
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(Layer(), Layer())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x - 1) / 2
+
+
+MODEL = Model()
+
+
+def in_modules(x: Tensor) -> Tensor:
+    return MODEL(x)
+
+
+GRAPHS: dict[Callable[..., Any], list[list[str]]] = {
+    calls: [["sub", "mul"], ["add", "truediv"]],
+    calls_twice: [["sub", "mul"], ["add", "mul"], ["add", "truediv"]],
+    calls_deep: [["add", "sub", "mul"], ["add", "truediv", "sub", "mul"], ["add", "truediv", "mul"]],
+    calls_empty: [["sub"], ["truediv"]],
+    ends_in_a_call: [["mul_"]],
+    in_a_comprehension: [["sub", "mul"], ["add", "truediv", "sub", "mul"], ["add", "truediv"]],
+    in_a_closure: [["sub", "mul"], ["mul", "truediv"]],
+    in_init: [["sub", "mul"], ["add", "truediv"]],
+    in_modules: [["sub", "mul"], ["add", "mul"], ["add", "truediv"]],
+}
+
+
+@pytest.mark.parametrize("fn", GRAPHS, ids=lambda fn: fn.__name__)
+def test_the_callers_operators_stay_captured(fn: Callable[..., Any]) -> None:
+    recorder = Recorder()
+    compiled = recorder.compile(fn)
+    for _ in range(3):
+        x, y = X(), X()
+        assert_equal((compiled(x), x), (fn(y), y))
+    assert recorder.graphs == GRAPHS[fn]
+    assert recorder.runs == 3 * len(GRAPHS[fn])
+    assert len(recorder.regions) == len(GRAPHS[fn]), [str(r.break_reason) for r in recorder.regions]
+
+
+def test_blocks_of_the_caller_are_entered_and_left_once() -> None:
+    recorder = Recorder()
+    compiled = recorder.compile(in_blocks)
+    x = X().requires_grad_()
+    assert_equal(compiled(x), in_blocks(x))
+    modes = "_set_grad_enabled"
+    assert [[op for op in ops if op != modes] for ops in recorder.graphs] == [
+        ["sub", "mul"],
+        ["add", "truediv"],
+    ]
+
+
+# --- loops ---------------------------------------------------------------------------------------------------------
+
+
+def over_range(x: Tensor, n: int) -> Tensor:
+    for i in range(n):
+        x = x + 1
+        print(i, end="")
+        x = x * 0.5
+    return x - 1
+
+
+def over_list(x: Tensor, items: list[Tensor]) -> Tensor:
+    for item in items:
+        x = x + item
+        only_stops()
+        x = x * 0.5
+    return x - 1
+
+
+def over_enumerated(x: Tensor, items: list[Tensor]) -> Tensor:
+    for i, item in enumerate(items):
+        x = x + item
+        print(i, end="")
+        x = x * 0.5
+    return x - 1
+
+
+def over_zipped(x: Tensor, items: list[Tensor]) -> Tensor:
+    for item, i in zip(items, range(1000)):
+        x = x + item
+        print(i, end="")
+        x = x * 0.5
+    return x - 1
+
+
+def over_dict(x: Tensor, items: list[Tensor]) -> Tensor:
+    table = dict(enumerate(items))
+    for key, item in table.items():
+        x = x + item
+        print(key, end="")
+        x = x * 0.5
+    return x - 1
+
+
+def in_a_callee(x: Tensor, items: list[Tensor]) -> Tensor:
+    for item in items:
+        x = stop_inside(x + item) * 0.5
+    return x - 1
+
+
+def in_a_callees_loop(x: Tensor, items: list[Tensor]) -> Tensor:
+    return over_list(x + 1, items) * 2
+
+
+def over_iterator(x: Tensor, items: list[Tensor]) -> Tensor:
+    for item in iter(items):
+        x = x + item
+        only_stops()
+        x = x * 0.5
+    return x - 1
+
+
+def as_comprehension(x: Tensor, items: list[Tensor]) -> Any:
+    return [(x + item) * 0.5 for item in items if only_stops() is None]
+
+
+def while_loop(x: Tensor, n: int) -> Tensor:
+    k = 0
+    while k < n:
+        k += 1
+        x = x + 1
+        print(k, end="")
+        x = x * 0.5
+    return x - 1
+
+
+#: Functions, and the most regions that run in each pass.
+LOOPS: dict[Callable[..., Any], int] = {
+    over_range: 1,
+    over_list: 1,
+    over_enumerated: 1,
+    over_zipped: 1,
+    over_dict: 1,
+    in_a_callee: 1,
+    in_a_callees_loop: 1,
+    as_comprehension: 1,
+    over_iterator: 2,
+    while_loop: 1,
+}
+
+
+@pytest.mark.parametrize("fn", LOOPS, ids=lambda fn: fn.__name__)
+def test_a_loop_compiles_its_body_once(fn: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    regions, passes = {}, {}
+    for n in (12, 40):
+        graphlift.reset()
+        recorder = Recorder()
+        compiled = recorder.compile(fn)
+        argument = n if fn in (over_range, while_loop) else [torch.full((3,), float(i)) for i in range(n)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            got = compiled(X(), argument)
+        printed = capsys.readouterr().out
+        assert_equal(got, fn(X(), argument))
+        assert printed == capsys.readouterr().out
+        regions[n], passes[n] = len(recorder.regions), recorder.runs
+    assert regions[12] == regions[40] <= 8, regions
+    assert passes[40] - passes[12] <= 28 * LOOPS[fn], passes
+
+
+def changes_what_it_iterates_over(x: Tensor) -> Any:
+    items, seen = [1, 2], []
+    for item in items:
+        seen.append(item)
+        print(item, end="")
+        if len(items) < 5:
+            items.append(item + 10)
+        x = x * item
+    table = {"a": 1}
+    try:
+        for key in table:
+            print(key, end="")
+            table[key * 2] = 1
+    except RuntimeError as error:
+        seen.append(str(error))
+    return x, items, seen
+
+
+def keeps_its_iterator(x: Tensor) -> Any:
+    numbers = enumerate([5, 6, 7, 8])
+    for i, n in numbers:
+        print(i, end="")
+        if i == 1:
+            break
+        x = x * n
+    return x, type(numbers), list(numbers)
+
+
+def leaves_early(x: Tensor) -> Any:
+    for i in range(100):
+        x = x + 1
+        if i == 3:
+            continue
+        print(i, end="")
+        if i > 5:
+            break
+    else:
+        x = x * 100
+    return x, i
+
+
+class Sub(list[Any]):
+    pass
+
+
+def over_subclasses(x: Tensor) -> Any:
+    for a, b in zip(Sub([1, 2, 3]), (4, 5, 6)):
+        print(a, b, end="")
+        x = x * a + b
+    for item in Sub([1, 2]):
+        print(item, end="")
+        x = x * item
+    return x
+
+
+@pytest.mark.parametrize(
+    "fn",
+    (changes_what_it_iterates_over, keeps_its_iterator, leaves_early, over_subclasses),
+    ids=lambda fn: fn.__name__,
+)
+def test_loops_stay_exact(fn: Callable[..., Any]) -> None:
+    compiled = graphlift.compile(fn, backend="eager")
+    for _ in range(2):
+        assert_equal(compiled(X()), fn(X()))
