@@ -15,9 +15,9 @@ import torch
 from ..shapes.expr import Relation, SizeLike
 from ..shapes.node import to_symint
 from .attributes import TYPES
-from .calls import call_c
+from .calls import TENSOR_METHODS, call_c
 from .capture import GRAPH_ARGUMENTS, Capture
-from .protocol import evaluate, iterate
+from .protocol import binary, compare, evaluate, iterate
 from .protocol.arithmetic import BINARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS
 from .residual import BUILDERS, Residual
@@ -97,8 +97,6 @@ def _with_other(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tra
         return cap.emit("call_function", fn, [left, right], {}, fn)
     if symbol in ("==", "!=") and not _may_equal_an_int(left, right):
         return ConstVar(symbol == "!=")
-    from .protocol import binary, compare
-
     ask = compare if symbol in COMPARE else binary
     return ask(cap, symbol, cap.plain(left), cap.plain(right))
 
@@ -175,6 +173,29 @@ def _keeping(target: Any, keep: Callable[[Capture, SizeVar], Tracker]) -> None:
 for _target in (int, round, operator.index):
     _keeping(_target, lambda cap, size: size)
 _keeping(abs, lambda cap, size: negated(cap, "abs", size))
+
+
+_keeping_length = RULES[len]
+
+
+def _len(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if len(args) == 1 and not kwargs:
+        only = cap.realize(args[0])
+        if type(only) is TensorVar and only.fake.dim() > 0:
+            return cap.size_var(only.fake.spec.shape[0])
+    return _keeping_length(cap, args, kwargs)
+
+
+RULES[len] = TENSOR_METHODS["__len__"] = _len
+
+
+def _divmod(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if len(args) == 2 and not kwargs and SizeVar in (type(cap.realize(args[0])), type(cap.realize(args[1]))):
+        return TupleVar([binary(cap, "//", *args), binary(cap, "%", *args)])
+    return call_c(cap, divmod, args, kwargs)
+
+
+RULES[divmod] = _divmod
 
 
 @rule(torch.Size.numel)

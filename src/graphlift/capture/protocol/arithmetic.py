@@ -6,6 +6,7 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import operator
 from collections.abc import Callable
@@ -15,8 +16,8 @@ import torch
 
 from ...guards import ABSENT
 from ..attributes import python_type
-from ..breaks import Break
-from ..calls import call_special
+from ..breaks import Break, Raised
+from ..calls import call, call_special
 from ..capture import Capture, NotConst, describe
 from ..trackers import (
     ConstVar,
@@ -30,8 +31,7 @@ from ..trackers import (
     TupleVar,
 )
 from .comparison import OPERATORS, is_set, is_tuple
-from .items import get_item
-from .iteration import change_list, change_set, evaluate, extend_from, iterate, sequence_items, set_keys
+from .iteration import change_list, change_set, evaluate, extend_from, sequence_items, set_keys
 
 BINARY: dict[str, tuple[Callable[..., Any], str, str]] = {
     "+": (operator.add, "__add__", "__radd__"),
@@ -79,8 +79,8 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 UNARY_OPERATORS: dict[type, Callable[[Capture, str, Any], Tracker]] = {}
 
 
-def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
-    """``left <symbol> right``."""
+def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str = "") -> Tracker:
+    """``left <symbol> right``; ``shown``: the operator that a TypeError names."""
     left, right = cap.realize(left), cap.realize(right)
     fn, name, reflected = BINARY[symbol]
     kinds = (type(left), type(right))
@@ -100,18 +100,46 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
         left_type is not right_type
         and issubclass(right_type, left_type)
         and cap.type_attr(right_type, reflected) is not cap.type_attr(left_type, reflected)
-    ):
+    ) or (symbol in "+*" and _joins_sequences(cap.type_attr(left_type, name))):
         order.reverse()
     if left_type is right_type:
-        order.pop()
+        order = [(left, name, right)]
+    if symbol == "*":
+        _check_count(cap, left, right)
+        _check_count(cap, right, left)
     for obj, method, other in order:
         result = _try_special(cap, obj, method, other)
         if result is not None:
             return result
     raise cap.raise_(
         TypeError,
-        f"unsupported operand type(s) for {symbol}: '{left_type.__name__}' and '{right_type.__name__}'",
+        f"unsupported operand type(s) for {shown or _SHOWN.get(symbol, symbol)}: '{left_type.__name__}' and '{right_type.__name__}'",
     )
+
+
+#: Operators that a TypeError shows by another name.
+_SHOWN = {"**": "** or pow()"}
+#: Classes whose `+` and `*` join and repeat: CPython asks the other operand first.
+_SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)
+
+
+def _not_a_count(cap: Capture, count: Tracker) -> Raised:
+    return cap.raise_(
+        TypeError, f"can't multiply sequence by non-int of type '{python_type(count).__name__}'"
+    )
+
+
+def _check_count(cap: Capture, sequence: Tracker, count: Tracker) -> None:
+    """A sequence is repeated by an index, or by what multiplies it in its own way."""
+    if _joins_sequences(cap.type_attr(python_type(sequence), "__mul__")):
+        cls = python_type(count)
+        own = [cap.type_attr(cls, name) for name in ("__mul__", "__rmul__")]
+        if cap.type_attr(cls, "__index__") is ABSENT and all(m is ABSENT or _joins_sequences(m) for m in own):
+            raise _not_a_count(cap, count)
+
+
+def _joins_sequences(method: Any) -> bool:
+    return getattr(method, "__objclass__", None) in _SEQUENCES
 
 
 def _try_special(cap: Capture, obj: Tracker, method: str, other: Tracker) -> Tracker | None:
@@ -139,19 +167,14 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
             right = cap.plain(right)
         if type(left) in (ListVar, TupleVar) and type(right) is ConstVar:
             if not hasattr(type(right.value), "__index__"):
-                raise cap.raise_(
-                    TypeError, f"can't multiply sequence by non-int of type '{type(right.value).__name__}'"
-                )
+                raise _not_a_count(cap, right)
             return type(left)(left.items * operator.index(right.value))  # type: ignore[attr-defined, call-arg]
     if symbol == "|" and type(left) is DictVar and type(right) is DictVar:
         cap.complete(left)
         cap.complete(right)
         return DictVar({**left.known, **right.known}, cls=left.cls)
     if symbol == "%" and type(left) is ConstVar and isinstance(left.value, str):
-        try:
-            return evaluate(cap, operator.mod, left.value, cap.value_of(right))
-        except NotConst:
-            raise Break("unsupported-call", "formatting of a value that is not a constant") from None
+        return call(cap, ConstVar(str.__mod__), [left, right], {})
     if symbol in "-&|^" and is_set(left) and is_set(right):
         first, second = set_keys(cap, left), set_keys(cap, right)
         chosen = {"-": first.keys() - second.keys(), "&": first.keys() & second.keys()}
@@ -191,15 +214,15 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         items.update(changed.known)
         return left
     if type(left) is DictVar and symbol == "|":
-        for key in iterate(cap, right):
-            dict_key = cap.key_of(key)
-            cap.dict_set(left, dict_key, get_item(cap, right, key))
+        call(cap, ConstVar(dict.update), [left, right], {})
         return left
     if type(left) is ObjectVar and cap.type_attr(left.cls, name) is not ABSENT:
         result = call_special(cap, left, name, [right])
         if not (type(result) is ConstVar and result.value is NotImplemented):
             return result
-    return binary(cap, symbol, left, right)
+    if type(left) is ConstVar and type(right) is ConstVar:
+        return evaluate(cap, fn, left.value, right.value)
+    return binary(cap, symbol, left, right, f"{symbol}=")
 
 
 def unary(cap: Capture, symbol: str, operand: Tracker) -> Tracker:
@@ -212,5 +235,5 @@ def unary(cap: Capture, symbol: str, operand: Tracker) -> Tracker:
     if type(operand) is TensorVar:
         return cap.emit("call_function", fn, [operand], {}, fn)
     if cap.type_attr(python_type(operand), name) is ABSENT:
-        raise cap.raise_(TypeError, f"bad operand type for unary {symbol}: '{python_type(operand).__name__}'")
+        raise cap.raise_(TypeError, f"bad operand type for {'abs()' if symbol == 'abs' else f'unary {symbol}'}: '{python_type(operand).__name__}'")
     return call_special(cap, operand, name, [])

@@ -6,8 +6,10 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -22,11 +24,14 @@ from ..capture import Capture, is_number
 from ..trackers import (
     ArrayVar,
     ConstVar,
+    DequeVar,
     DictVar,
     DictViewVar,
+    FunctionVar,
     IdVar,
     ListVar,
     MethodVar,
+    NumberVar,
     ObjectVar,
     OpaqueVar,
     SetVar,
@@ -61,9 +66,11 @@ def truth(cap: Capture, value: Tracker) -> bool:
         if value.fake.numel() != 1:  # type: ignore[attr-defined]
             raise Break("data-dependent-branch", f"truth of a tensor of shape {tuple(value.fake.shape)}")  # type: ignore
         raise Break("data-dependent-branch", "truth of a tensor")
+    if kind is NumberVar:
+        raise Break("data-dependent-branch", "truth of a number read from a tensor")
     if kind is SizeVar:
         return cap.sizes.decide(Relation("!=", value.expr, 0))  # type: ignore[attr-defined]
-    if kind in (TupleVar, ListVar):
+    if kind in (TupleVar, ListVar, DequeVar):
         return bool(value.items)  # type: ignore[attr-defined]
     if kind in (DictVar, SetVar, DictViewVar):
         return length(cap, value) > 0
@@ -115,6 +122,8 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
             if type(one) is ConstVar and not is_number(one.value):
                 if symbol in ("==", "!="):
                     return ConstVar(symbol == "!=")
+            elif type(one) in _NEVER_TENSORS and symbol in ("==", "!="):
+                return ConstVar(symbol == "!=")
         return cap.emit("call_function", fn, [left, right], {}, fn)
     structural = _compare_containers(cap, symbol, left, right)
     if structural is not None:
@@ -146,6 +155,10 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     left_payload, right_payload = payload_of(left), payload_of(right)
     if left_payload is not left or right_payload is not right:
         return compare(cap, symbol, left_payload, right_payload)
+    if type(left) is DequeVar and type(right) is DequeVar:
+        from ..mirror import run
+
+        return run(cap, getattr(collections.deque, name), [left, right], {})
     if symbol in ("==", "!="):
         return ConstVar(_identity_equal(cap, left, right) == (symbol == "=="))
     raise cap.raise_(
@@ -162,6 +175,8 @@ def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
     return is_same(cap, left, right)
 
 
+#: What a tensor does not compare itself with.
+_NEVER_TENSORS = (ListVar, TupleVar, DictVar, DictViewVar, SetVar, FunctionVar, MethodVar)
 #: Types whose values may be equal without being the same object, so that `is` needs the very object.
 _EQUAL_NOT_SAME = frozenset(
     {int, float, str, bytes, complex, range, slice, torch.Size, torch.device, types.FunctionType}
@@ -198,6 +213,8 @@ def _compare_containers(cap: Capture, symbol: str, left: Tracker, right: Tracker
         equal = left.known.keys() == right.known.keys() and all(
             items_equal(cap, left.known[key], right.known[key]) for key in left.known
         )
+        if left.cls is right.cls is OrderedDict:
+            equal = equal and list(left.known) == list(right.known)
         return equal == (symbol == "==")
     if is_set(left) and is_set(right):
         return (set_keys(cap, left).keys() == set_keys(cap, right).keys()) == (symbol == "==")

@@ -32,6 +32,7 @@ from ..trackers import (
     TupleVar,
 )
 from .comparison import items_equal, truth
+from .indexing import has_size, view_at
 from .iteration import change_list, evaluate, iterate
 
 
@@ -56,6 +57,11 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
             return truth(cap, call_special(cap, container, "__contains__", [item]))
         if container.payload is not None:  # type: ignore[attr-defined]
             return contains(cap, container.payload, item)  # type: ignore[attr-defined]
+    if kind is OpaqueVar:
+        raise Break(container.code, container.detail)  # type: ignore[attr-defined]
+    cls = python_type(container)
+    if cap.type_attr(cls, "__iter__") is ABSENT and cap.type_attr(cls, "__getitem__") is ABSENT:
+        raise cap.raise_(TypeError, f"argument of type '{cls.__name__}' is not iterable")
     return any(items_equal(cap, item, found) for found in iterate(cap, container))
 
 
@@ -67,6 +73,8 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     """``container[index]``."""
     container, index = cap.realize(container), cap.realize(index)
     kind = type(container)
+    if kind is TensorVar and has_size(index):
+        return view_at(cap, container, index)  # type: ignore[arg-type]
     if kind is TensorVar or (type(index) is TensorVar and kind in (ListVar, TupleVar)):
         return cap.emit("call_function", operator.getitem, [container, index], {}, operator.getitem)
     if kind in (ListVar, TupleVar):
@@ -93,7 +101,7 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
             return _payload_item(cap, container, index)  # type: ignore[arg-type]
     if kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
-    raise Break("unsupported-object", f"indexing a {describe(container)}")
+    return _mirrored(cap, operator.getitem, [container, index])
 
 
 def _payload_item(cap: Capture, container: ObjectVar, index: Tracker) -> Tracker:
@@ -107,7 +115,7 @@ def _payload_item(cap: Capture, container: ObjectVar, index: Tracker) -> Tracker
             return call_special(cap, container, "__missing__", [index])
         factory = container.slots.get("default_factory")
         if factory is None and container.obj is not None:
-            raise Break("unsupported-object", f"a missing key of a {container.cls.__name__}")
+            factory = get_attr(cap, container, "default_factory")
         if factory is None or (type(factory) is ConstVar and factory.value is None):
             raise key_error(cap, index)
         value = call(cap, factory, [], {})
@@ -124,6 +132,12 @@ def _subscript_class(cap: Capture, container: ConstVar, index: Tracker) -> Track
         raise Break("unsupported-object", f"indexing {describe(container)}") from None
 
 
+def _mirrored(cap: Capture, method: Any, args: list[Tracker]) -> Tracker:
+    from ..mirror import run
+
+    return run(cap, method, args, {})
+
+
 def key_error(cap: Capture, key: Tracker) -> Raised:
     """The KeyError that carries the very key."""
     raised = cap.raise_(KeyError)
@@ -135,7 +149,7 @@ def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     items: list[Tracker] = container.items  # type: ignore[attr-defined]
     index = cap.plain(index)
     if type(index) is not ConstVar:
-        raise Break("unsupported-object", f"index {describe(index)}")
+        return _mirrored(cap, python_type(container).__getitem__, [container, index])
     if isinstance(index.value, slice):
         try:
             picked = items[index.value]
@@ -164,11 +178,15 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
     kind = type(container)
     if kind is ListVar:
         index = cap.plain(index)
+    if kind is TensorVar and has_size(index):
+        container, index = view_at(cap, container, index), ConstVar(...)  # type: ignore[arg-type]
     if kind is TensorVar:
         cap.emit("call_function", operator.setitem, [container, index, value], {}, operator.setitem)
     elif kind is DictVar:
         cap.dict_set(container, cap.key_of(index), value)  # type: ignore[arg-type]
-    elif kind is ListVar and type(index) is ConstVar:
+    elif kind is ListVar and type(index) is not ConstVar:
+        _mirrored(cap, list.__setitem__, [container, index, value])
+    elif kind is ListVar:
         items = change_list(cap, container)  # type: ignore[arg-type]
         try:
             if isinstance(index.value, slice):
@@ -187,12 +205,8 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
             raise cap.raise_(TypeError, f"'{container.cls.__name__}' object does not support item assignment")  # type: ignore
     elif kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
-    elif kind in (TupleVar, ConstVar):
-        raise cap.raise_(
-            TypeError, f"'{python_type(container).__name__}' object does not support item assignment"
-        )
     else:
-        raise Break("unsupported-mutation", f"item assignment to {describe(container)}")
+        _mirrored(cap, operator.setitem, [container, index, value])
 
 
 def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
@@ -202,7 +216,9 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
     if kind is DictVar:
         if not cap.dict_del(container, cap.key_of(index)):  # type: ignore[arg-type]
             raise key_error(cap, index)
-    elif kind is ListVar and type(index) is ConstVar:
+    elif kind is ListVar and type(index) is not ConstVar:
+        _mirrored(cap, list.__delitem__, [container, index])
+    elif kind is ListVar:
         try:
             del change_list(cap, container)[index.value]  # type: ignore[arg-type]
         except (IndexError, TypeError) as error:
@@ -215,8 +231,10 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
             del_item(cap, container.payload, index)  # type: ignore[attr-defined]
         else:
             raise cap.raise_(TypeError, f"'{container.cls.__name__}' object doesn't support item deletion")  # type: ignore
+    elif kind is OpaqueVar:
+        raise Break(container.code, container.detail)  # type: ignore[attr-defined]
     else:
-        raise Break("unsupported-mutation", f"item deletion from {describe(container)}")
+        _mirrored(cap, operator.delitem, [container, index])
 
 
 def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:

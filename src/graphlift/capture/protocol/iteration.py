@@ -17,9 +17,10 @@ from ..attributes import python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
 from ..capture import Capture, describe
-from ..frame import DictIter, IteratorVar, RangeIter, SeqIter, SetIter
+from ..frame import DequeIter, DictIter, IteratorVar, RangeIter, SeqIter, SetIter
 from ..trackers import (
     ConstVar,
+    DequeVar,
     DictVar,
     DictViewVar,
     ListVar,
@@ -83,7 +84,7 @@ def extend_from(cap: Capture, target: ListVar, iterable: Tracker) -> None:
         extend_list(cap, target, [item])
 
 
-def change_list(cap: Capture, target: ListVar) -> list[Tracker]:
+def change_list(cap: Capture, target: ListVar | DequeVar) -> list[Tracker]:
     """The items, to be changed in place."""
     if target.real is not None:
         target.mutated = True
@@ -108,7 +109,7 @@ def length(cap: Capture, value: Tracker) -> int:
     """``len(value)``."""
     value = cap.realize(value)
     kind = type(value)
-    if kind in (TupleVar, ListVar):
+    if kind in (TupleVar, ListVar, DequeVar):
         return len(value.items)  # type: ignore[attr-defined]
     if kind is DictVar:
         cap.complete(value)  # type: ignore[arg-type]
@@ -123,7 +124,7 @@ def length(cap: Capture, value: Tracker) -> int:
     if kind is TensorVar:
         if value.fake.dim() == 0:  # type: ignore[attr-defined]
             raise cap.raise_(TypeError, "len() of a 0-d tensor")
-        return value.fake.shape[0]  # type: ignore[attr-defined, no-any-return]
+        return cap.sizes.specialize(value.fake.spec.shape[0], "the length of a tensor as a number")  # type: ignore
     if kind is OpaqueVar:
         raise Break(value.code, value.detail)  # type: ignore[attr-defined]
     if cap.type_attr(python_type(value), "__len__") is ABSENT:
@@ -153,6 +154,8 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
         from ..torch_rules import unbind
 
         return get_iter(cap, unbind(cap, value))  # type: ignore[arg-type]
+    if kind is DequeVar:
+        return DequeIter(value)  # type: ignore[arg-type]
     if kind is SetVar:
         return SetIter(_set_items(cap, value), value)  # type: ignore[arg-type]
     if kind in (DictVar, DictViewVar):
