@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphlift import config, errors
     from graphlift.aot import aot_function, aot_module
-    from graphlift.api import compile, explain
+    from graphlift.api import advise, compile, explain
     from graphlift.backends import list_backends, register_backend
     from graphlift.control import disable, reset
     from graphlift.errors import GraphliftError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         mark_static,
         maybe_mark_dynamic,
     )
+    from graphlift.padding import pad_to_buckets
     from graphlift.stance import set_stance
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 # Where each public name lives. Modules come as themselves.
 _HOMES: dict[str, str] = {
     "GraphliftError": "errors",
+    "advise": "api",
     "allow_in_graph": "marks",
     "aot_function": "aot",
     "aot_module": "aot",
@@ -45,6 +47,7 @@ _HOMES: dict[str, str] = {
     "mark_dynamic": "marks",
     "mark_static": "marks",
     "maybe_mark_dynamic": "marks",
+    "pad_to_buckets": "padding",
     "register_backend": "backends",
     "reset": "control",
     "set_stance": "stance",
@@ -62,6 +65,7 @@ _NOT_BUILT: dict[str, tuple[str, str]] = {
 
 __all__ = [
     "GraphliftError",
+    "advise",
     "allow_in_graph",
     "aot_function",
     "aot_module",
@@ -77,6 +81,7 @@ __all__ = [
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
+    "pad_to_buckets",
     "register_backend",
     "reset",
     "set_stance",

@@ -11,6 +11,7 @@ import copyreg
 import functools
 import importlib
 import sys
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -28,6 +29,7 @@ from graphlift.options import CompileEvent, CompileOptions
 from graphlift.timing import stage
 
 if TYPE_CHECKING:
+    from graphlift.report.advice import Advice
     from graphlift.report.explain import Explanation
 
 __all__ = ["Settings", "compile", "explain", "graph_break", "is_compiling"]
@@ -143,6 +145,7 @@ class Settings:
 
     def _wrap(self, root: FunctionType, target: Any, label: str, **listeners: Any) -> Any:
         backend = self.resolved()
+        history: deque[CompileEvent] = deque(maxlen=_REMEMBERED)
         options = CompileOptions(
             backend=backend.compile,
             backend_name=backend.name,
@@ -153,10 +156,10 @@ class Settings:
             owner=label,
             shared_by=None if listeners else _identity(self.backend),
             on_region=(*listeners.get("on_region", ()), logs.log_region),
-            on_event=(*listeners.get("on_event", ()), logs.log_event),
+            on_event=(*listeners.get("on_event", ()), logs.log_event, history.append),
         )
         _register_reducer()
-        compiled = frame().CompiledCallable(root, Handler(options))
+        compiled = frame().CompiledCallable(root, Handler(options, history))
         if root is not target:
             for name in functools.WRAPPER_ASSIGNMENTS:
                 with contextlib.suppress(AttributeError):
@@ -167,13 +170,17 @@ class Settings:
         return compiled
 
 
+_REMEMBERED = 10_000  # events kept for `advise`
+
+
 class Handler:
     """What the frame hook calls when no entry of a code object fits: obeys the stance, then asks capture."""
 
-    __slots__ = ("__weakref__", "_capture", "options")
+    __slots__ = ("__weakref__", "_capture", "history", "options")
 
-    def __init__(self, options: CompileOptions) -> None:
+    def __init__(self, options: CompileOptions, history: deque[CompileEvent]) -> None:
         self.options = options
+        self.history = history
         self._capture: Callable[[Any, tuple[Any, ...], int], Any] | None = None
         control.handlers.add(self)
 
@@ -405,3 +412,26 @@ def explain(
         return explain_call(original, settings, args, kwargs)
 
     return run
+
+
+def advise(compiled: Any) -> Advice:
+    """What varied between the calls of `compiled` so far, what that cost in recompiles, and what would remove them.
+
+    `compiled` is what `compile` returned: a function, a method or a module. The advice prints as a table.
+
+    Raises: NotCallable for anything else.
+    """
+    from graphlift.report.advice import advise as advise_on
+
+    parts: list[Any] = [getattr(compiled, "__func__", compiled)]
+    if isinstance(compiled, CompiledModule):
+        parts = [CompiledModule.__call__.__get__(compiled), compiled._graphlift_forward]
+    handlers = [p.handler for p in parts if isinstance(p, frame().CompiledCallable)]
+    if not handlers:
+        raise NotCallable(
+            "advice is about compiled callables",
+            found=type(compiled).__name__,
+            expected="what graphlift.compile returned",
+            hint="call it a few times first, then graphlift.advise(compiled)",
+        )
+    return advise_on(event for handler in handlers for event in handler.history)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from graphlift.capture.reasons import BreakReason
     from graphlift.capture.region import Region
+    from graphlift.guards.changes import Change
 
 #: `(GraphModule, example_inputs) -> callable(*inputs) -> tuple of outputs`
 Backend: TypeAlias = Callable[[Any, Sequence[Any]], Callable[..., Any]]
@@ -38,6 +39,7 @@ class CompileEvent:
     lineno: int
     message: str
     reason: BreakReason | None = None
+    changes: tuple[Change, ...] = ()  # what no longer is as the entry used last had it
 
 
 @dataclass(frozen=True, slots=True, eq=False)

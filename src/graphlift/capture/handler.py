@@ -46,6 +46,7 @@ from ..guards import (
     TensorSize,
     compile_guards,
 )
+from ..guards.changes import Change, changes
 from ..options import CompileEvent, CompileOptions
 from ..shapes.expr import free
 from ..shapes.table import Known, Refused, Solved, SymbolTable, in_range
@@ -176,35 +177,40 @@ def _event(
     func: types.FunctionType,
     message: str,
     reason: BreakReason | None = None,
+    changes: tuple[Change, ...] = (),
 ) -> None:
     code = func.__code__
     options.event(
-        CompileEvent(kind, code.co_qualname, code.co_filename, code.co_firstlineno, message, reason)
+        CompileEvent(kind, code.co_qualname, code.co_filename, code.co_firstlineno, message, reason, changes)
     )
 
 
-def _failures(func: types.FunctionType, args: tuple[Any, ...]) -> list[str]:
-    """Why each entry of the function, the most recently used first, does not fit this call."""
-    return [check.explain_failure(func, *args) for check, _ in entries(func.__code__)]
+def _failure(func: types.FunctionType, args: tuple[Any, ...]) -> tuple[str, tuple[Change, ...]]:
+    """Why the entry of the function that was used last does not fit this call."""
+    for check, _ in entries(func.__code__):
+        return check.explain_failure(func, *args), tuple(changes(check, func, args))
+    return "", ()
 
 
 def _report_recompile(
     options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int
 ) -> None:
-    failures = _failures(func, args)
-    _event(options, "recompile", func, "; ".join(failures[:1]) or "no entry's guards hold")
+    failure, changed = _failure(func, args)
+    remedy = f"; {changed[0].remedy}" if changed else ""
+    _event(options, "recompile", func, f"{failure}{remedy}" or "no entry's guards hold", changes=changed)
 
 
 def _at_limit(
     options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int
 ) -> Any:
     code = func.__code__
-    failures = _failures(func, args)
-    detail = failures[0] if failures else "its guards keep failing"
+    failure, changed = _failure(func, args)
+    detail = failure or "its guards keep failing"
     reason = BreakReason("cache-limit", detail, code.co_filename, code.co_firstlineno)
     text = (
         f"graphlift: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) has {recompiles} compiled versions, the limit "
         f"(graphlift.config.cache_size_limit); further calls that fit none run eagerly. Last failed guard: {detail}"
+        + (f". Remedy: {changed[0].remedy}" if changed else "")
     )
     # Shown at the user's function, like the warnings of its own code.
     module = func.__globals__.get("__name__")
@@ -215,7 +221,7 @@ def _at_limit(
         code.co_firstlineno,
         module if isinstance(module, str) else None,
     )
-    _event(options, "cache_limit", func, str(reason), reason)
+    _event(options, "cache_limit", func, str(reason), reason, changed)
     return FROZEN
 
 
