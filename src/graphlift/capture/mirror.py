@@ -58,6 +58,7 @@ from .trackers import (
     ListVar,
     ObjectVar,
     SetVar,
+    SliceVar,
     TensorVar,
     Tracker,
     TrackerKey,
@@ -100,15 +101,16 @@ class Mirror:
     def give(self, tracker: Tracker) -> Any:
         """What stands for a tracker inside another object."""
         if type(tracker) is LazyVar and type(tracker.value) not in PLAIN_CONSTANTS:
-            known = self.cap.memo.get(id(tracker.value))
-            if known is None:
+            if id(tracker.value) not in self.cap.memo:
                 return self._stand(tracker, UNREAD)
-            tracker = known
+            tracker = self.cap.realize(tracker)  # guarded: it is that known object
         tracker = self.cap.plain(tracker)
         if type(tracker) is ConstVar and type(tracker.value) in _RAW:
             if tracker.source is not None and type(tracker.value) is not int:
                 self.originals.setdefault(id(tracker.value), (tracker.value, tracker))
             return tracker.value
+        if type(tracker) is SliceVar:
+            return slice(*(self.give(part) for part in tracker.parts))
         if type(tracker) is TupleVar:
             made = self.stands.get(id(tracker))
             if made is None:
