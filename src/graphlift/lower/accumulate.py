@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from graphlift.lower.sizes import sizes_of
+
 aten = torch.ops.aten
 _PRODUCTS = (aten.mm.default, aten.addmm.default)
 _VIEWS = (aten.t.default, aten.view.default, aten.transpose.int, aten.permute.default)
@@ -23,9 +25,13 @@ def rows_added(node: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node] | Non
     for dense, rows in (node.args, node.args[::-1]):
         if _is_gradient(rows) and isinstance(dense, torch.fx.Node) and _owned(dense):
             a, b = dense.meta.get("val"), rows.meta.get("val")
-            if a is not None and b is not None and (a.shape, a.dtype) == (b.shape, b.dtype):
+            if a is not None and b is not None and _alike(a, b):
                 return dense, rows
     return None
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and sizes_of(a.shape) == sizes_of(b.shape)
 
 
 def _is_gradient(node: Any) -> bool:

@@ -16,9 +16,10 @@ from graphlift.lower.pointwise import TRANSCENDENTAL, Scalar, elementwise
 from graphlift.lower.reductions import reduce_loss
 from graphlift.lower.table import float_row, row
 from graphlift.lower.values import OPMATH, Builder, Meta, Value
+from graphlift.shapes.expr import Expr, SizeLike
 
 
-def k(number: Scalar, like: Node) -> Node:
+def k(number: Scalar | Expr, like: Node) -> Node:
     """A constant of ``like``'s dtype."""
     return const(number, like.dtype)
 
@@ -295,7 +296,7 @@ def logit(b: Builder, out: Meta, x: Value, eps: float | None = None) -> Value | 
 # --- losses (reduction: 0 none, 1 mean, 2 sum) ----------------------------------------------------------------------
 
 
-def _scale(reduction: int, numel: int) -> float:
+def _scale(reduction: int, numel: SizeLike) -> float:
     return 1.0 / numel if reduction == 1 else 1.0
 
 
@@ -309,6 +310,14 @@ def mse_loss(b: Builder, out: Meta, x: Value, y: Value, reduction: int = 1) -> V
 
 @float_row("mse_loss_backward")
 def mse_loss_backward(b: Builder, out: Meta, grad: Value, x: Value, y: Value, reduction: int) -> Value | None:
+    if reduction == 1 and isinstance(x.numel, Expr):
+        return elementwise(
+            b,
+            out,
+            lambda g, p, q, n: mul(mul(div(k(2.0, n), n), sub(p, q)), g),
+            (grad, x, y, x.numel),
+            cost=6,
+        )
     scale = 2.0 * _scale(reduction, x.numel)
     return elementwise(b, out, lambda g, p, q, s: mul(mul(s, sub(p, q)), g), (grad, x, y, scale), cost=3)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from graphlift.lower.affine import at_least
 from graphlift.lower.expr import add, const, div, mul, op, sub
 from graphlift.lower.ir import Node
 from graphlift.lower.reductions import moments
@@ -28,7 +29,7 @@ def batch_norm_functional(
     channels = x.shape[1]
     dims = [0, *range(2, len(x.shape))]
     count = x.numel // channels
-    if count < 2:
+    if not at_least(count, 2):
         return None  # ATen refuses or divides by zero
     mean, var = moments(b, x, dims, 0)
 
@@ -49,9 +50,16 @@ def batch_norm_functional(
     inputs = [v for v in (scale, shift) if v is not None]
     result = b.point(normalised, x, mean, rstd, *inputs, dtype=x.dtype, cost=2 + len(inputs))
 
-    def remembered(old: Value, new: Value, factor: float) -> Value:
+    def weight_of_new(dtype: torch.dtype, unbiased: bool) -> Node:
+        if not unbiased:
+            return const(momentum, dtype)
+        if isinstance(count, int):
+            return const(momentum * (count / (count - 1)), dtype)
+        return div(mul(const(momentum, dtype), const(count, dtype)), const(count - 1, dtype))
+
+    def remembered(old: Value, new: Value, unbiased: bool) -> Value:
         def update(o: Node, n: Node) -> Node:
-            return add(mul(const(1 - momentum, o.dtype), o), mul(const(momentum * factor, o.dtype), n))
+            return add(mul(const(1 - momentum, o.dtype), o), mul(weight_of_new(o.dtype, unbiased), n))
 
         return b.point(update, old, b.reshape(new, old.shape), dtype=old.dtype, cost=3)
 
@@ -59,6 +67,6 @@ def batch_norm_functional(
         result,
         b.reshape(mean, out[1].shape),
         b.reshape(rstd, out[2].shape),
-        remembered(running_mean, mean, 1.0),
-        remembered(running_var, var, count / (count - 1)),
+        remembered(running_mean, mean, False),
+        remembered(running_var, var, True),
     )

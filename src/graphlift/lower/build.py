@@ -21,6 +21,7 @@ from graphlift.lower.accumulate import rows_added
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit
 from graphlift.lower.expr import compare, const
 from graphlift.lower.expr import where as select
+from graphlift.lower.sizes import sizes_of, varying
 from graphlift.lower.table import ROWS, overload
 from graphlift.lower.values import (
     BUFFER,
@@ -35,6 +36,8 @@ from graphlift.lower.values import (
     dense_order,
     place,
 )
+from graphlift.shapes.expr import Expr, SizeLike, SizeUnknown, Symbol
+from graphlift.shapes.node import expr_of
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +61,8 @@ class Place:
 
     value: Value
     root: Value
-    stride: tuple[int, ...]
-    offset: int
+    stride: tuple[SizeLike, ...]
+    offset: SizeLike
 
 
 @dataclass(slots=True)
@@ -73,6 +76,7 @@ class Graph:
     order: list[Value | Extern | Bounds]
     producers: dict[int, Extern]
     aliases: dict[int, Place]  # results of extern views: what they look at
+    symbols: dict[Symbol, int] = field(default_factory=dict)  # positions among the inputs
 
 
 @lru_cache(maxsize=4096)
@@ -150,6 +154,11 @@ class _GraphBuilder:
             self.env[node] = self.b.buffer(Meta.of(fake), node.name)
             self.graph.sources.append(self.env[node])
             self.graph.inputs.append(node.name)
+        elif isinstance(fake, torch.SymInt):
+            self.env[node] = size = expr_of(fake)
+            if isinstance(size, Symbol):
+                self.graph.symbols.setdefault(size, len(self.graph.inputs))
+            self.graph.inputs.append(None)
         else:
             self.env[node] = fake
             self.graph.inputs.append(None)
@@ -167,6 +176,11 @@ class _GraphBuilder:
             self.env[node] = found
 
     def call(self, node: torch.fx.Node) -> None:
+        if isinstance(
+            node.meta.get("val"), (int, torch.SymInt)
+        ):  # made of sizes: known from the symbols alone
+            self.env[node] = expr_of(node.meta["val"])
+            return
         if node.target is operator.getitem:
             source, position = node.args
             result = self.env[source][position]
@@ -189,7 +203,7 @@ class _GraphBuilder:
         out = _metas(fakes)
         if node.target is torch.ops.aten.cat.default and out is not None:
             args = ([part for part in args[0] if part.numel], *args[1:])  # empty parts, as caches start with
-        if out is None or not _lowerable(args, kwargs):
+        if out is None or not _lowerable(args, kwargs) or varying() and not _takes_sizes(row, args, kwargs):
             return self.extern(node, args, kwargs)
         is_view = _traits(node.target)[0]
         results = out if isinstance(out, tuple) else (out,)
@@ -210,7 +224,7 @@ class _GraphBuilder:
             if found is not None:
                 return found
         before = len(self.b.values)
-        result = row(self.b, out, *args, **kwargs)
+        result = self.row_result(row, out, args, kwargs)
         if result is None:
             del self.b.values[before:]
             self.b.checks.clear()
@@ -225,8 +239,19 @@ class _GraphBuilder:
             self.common[key] = result
         return result
 
+    def row_result(self, row: Any, out: Any, args: Any, kwargs: Any) -> Any:
+        """What the row makes of the node; None where it declines, or must know a size that varies."""
+        if not varying():
+            return row(self.b, out, *args, **kwargs)
+        try:
+            return row(self.b, out, *args, **kwargs)
+        except SizeUnknown:
+            return None
+
     def finished(self, value: Value, meta: Meta, is_view: bool, before: int, name: str) -> Value:
         """The row's result as a tensor of its own with the strides of the fake."""
+        if value.dtype == meta.dtype and _equal_in_each_call(value.shape, meta.shape):
+            value = self.b.view(value, meta.shape, lambda index, _: index)
         if value.shape != meta.shape or value.dtype != meta.dtype:
             origin = self.b.origin
             raise AssertionError(f"{origin.format_node()}: lowered to {value}, the fake is {meta}")
@@ -321,7 +346,7 @@ class _GraphBuilder:
 
         return leaf(tree)
 
-    def place_of(self, value: Value, stride: tuple[int, ...] | None = None) -> Place:
+    def place_of(self, value: Value, stride: tuple[SizeLike, ...] | None = None) -> Place:
         """Where ``value`` is in memory; a copy is made if no strides describe it (or not the ``stride`` asked for)."""
         found = self.places.get(value.id)
         if found is None:
@@ -335,7 +360,7 @@ class _GraphBuilder:
             )  # strides of dimensions of size 1 show, too
         return found
 
-    def _geometry(self, value: Value, stride: tuple[int, ...] | None) -> Place:
+    def _geometry(self, value: Value, stride: tuple[SizeLike, ...] | None) -> Place:
         if value.kind != VIEW:
             return Place(value, value, value.stride, 0)
         found = _strided(value)
@@ -352,14 +377,14 @@ class _GraphBuilder:
             if not isinstance(value, Value):
                 return value
             fake = entry.meta.get("val")
-            return self.place_of(value, None if fake is None else tuple(fake.stride()))
+            return self.place_of(value, None if fake is None else sizes_of(fake.stride()))
 
         result = node.args[0]
         entries = result if isinstance(result, (tuple, list)) else (result,)
         self.graph.outputs = [leaf(e) for e in entries]
 
 
-def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
+def _strided(value: Value) -> tuple[Value, tuple[SizeLike, ...], SizeLike] | None:
     """The value behind a view, and the strides and offset that make the view of it; None where no strides do."""
     shape = value.shape
     parts = [[k] for k in range(len(shape))]  # per dimension its axes, outermost first
@@ -367,13 +392,13 @@ def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
     while True:
         index: list[Affine] = []
         for axes in parts:
-            step = 1
-            terms: list[tuple[int, int]] = []
+            step: SizeLike = 1
+            terms: list[tuple[int, SizeLike]] = []
             for a in reversed(axes):
                 if sizes[a] != 1:
                     terms.append((a, step))
-                step *= sizes[a]
-            index.append((0, tuple(sorted(terms))))
+                step = step * sizes[a]
+            index.append((0, tuple(sorted(terms, key=operator.itemgetter(0)))))
         root, at = value, tuple(index)
         try:
             while root.kind == VIEW:
@@ -396,12 +421,12 @@ def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
                 if split.axis in axes:
                     axes.insert(axes.index(split.axis) + 1, len(sizes))
             sizes.append(split.size)
-            sizes[split.axis] //= split.size
+            sizes[split.axis] = sizes[split.axis] // split.size
     offset, flat = at[0]
     coefficients = dict(flat)
-    if any(not isinstance(a, int) or c < 0 for a, c in flat):
+    if any(not isinstance(a, int) or not ix.at_least(c, 0) for a, c in flat):
         return None
-    strides = []
+    strides: list[SizeLike] = []
     natural = ix.contiguous_strides(shape)
     for d, axes in enumerate(parts):
         axes = [a for a in axes if sizes[a] != 1]
@@ -412,7 +437,14 @@ def _strided(value: Value) -> tuple[Value, tuple[int, ...], int] | None:
     return root, tuple(strides), offset
 
 
-def _same_strides(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+def _equal_in_each_call(shape: Sequence[SizeLike], other: Sequence[SizeLike]) -> bool:
+    """Whether two shapes of one tensor are different expressions: their values are equal nonetheless."""
+    return len(shape) == len(other) and any(
+        a != b and (isinstance(a, Expr) or isinstance(b, Expr)) for a, b in zip(shape, other, strict=True)
+    )
+
+
+def _same_strides(shape: Sequence[SizeLike], a: Sequence[SizeLike], b: Sequence[SizeLike]) -> bool:
     return all(s == 1 or x == y for s, x, y in zip(shape, a, b, strict=True)) or 0 in shape
 
 
@@ -444,9 +476,27 @@ def _lowerable(*trees: Any) -> bool:
         elif isinstance(tree, dict):
             if not _lowerable(*tree.values()):
                 return False
-        elif isinstance(tree, (complex, torch.Tensor, torch.SymInt, torch.SymFloat)):
+        elif isinstance(tree, (complex, torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
             return False
     return True
+
+
+_WITH_SIZES = frozenset(
+    f"graphlift.lower.{m}" for m in ("views", "indexing", "pointwise", "reductions", "gathers")
+)
+
+
+def _takes_sizes(row: Any, *trees: Any) -> bool:
+    """Whether sizes that vary among the arguments are what the row expects."""
+    return row.__module__ in _WITH_SIZES or not _varies(trees)
+
+
+def _varies(tree: Any) -> bool:
+    if isinstance(tree, (tuple, list)):
+        return any([_varies(t) for t in tree])
+    if isinstance(tree, dict):
+        return any([_varies(t) for t in tree.values()])
+    return isinstance(tree, Expr)
 
 
 def _frozen(tree: Any) -> Any:

@@ -7,6 +7,7 @@ axes are merged, buffers are numbered by first appearance, so that equal computa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -29,7 +30,9 @@ from graphlift.lower.ir import (
     ViewCall,
 )  # fmt: skip
 from graphlift.lower.schedule import Definition, Group, Unit
+from graphlift.lower.sizes import hint, varying
 from graphlift.lower.values import BUFFER, Bounds, Value
+from graphlift.shapes.expr import SizeLike, Symbol, free
 
 
 class KernelBuilder:
@@ -46,7 +49,7 @@ class KernelBuilder:
         self.results: dict[int, Node] = {}
         self.sizes, self.outer_count, self.merge = self._merged()
 
-    def _merged(self) -> tuple[list[int], int, tuple[Affine, ...]]:
+    def _merged(self) -> tuple[list[SizeLike], int, tuple[Affine, ...]]:
         """Axes after merging neighbours that every index walks as one."""
         sizes = self.group.sizes
         indices: set[Affine] = set()
@@ -95,7 +98,7 @@ class KernelBuilder:
 
     def _rewrite(self, node: Node, axes: Sequence[Affine], memo: dict[Node, Node]) -> Node:
         op = node.op
-        if op == "const":
+        if op in ("const", "size"):
             return node
         if op == "axis":
             return to_node(axes[node.attr])
@@ -140,6 +143,8 @@ class KernelBuilder:
                 [BufferSpec(v.dtype, extent(v), "out" if v.id in self.results else "in") for v in self.values]
             ),
         )
+        if varying():
+            kernel = with_symbols(kernel)
         origins = dict.fromkeys([n for m in self.members for n in m.item.origins])
         return KernelCall(kernel, tuple([v.name for v in self.values]), tuple([describe(n) for n in origins]))
 
@@ -152,6 +157,26 @@ class KernelBuilder:
         return len(self.group.sizes) == self.outer or any(
             isinstance(a, int) and a >= self.outer for _, terms in member.axes for a, _ in terms
         )
+
+
+def with_symbols(kernel: Kernel) -> Kernel:
+    """The kernel with the symbols that occur in it, and their values in the example call."""
+    found: set[Symbol] = set()
+    for size in (*kernel.outer, *kernel.inner, *[b.numel for b in kernel.buffers]):
+        found |= free(size)
+    stores = [*kernel.epilogue, *[s for loop in kernel.loops for s in loop.stores]]
+    pending = [n for s in stores for n in (s.index, s.value)]
+    pending += [r.value for loop in kernel.loops for r in loop.reductions]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        if node.op == "size":
+            found |= free(node.attr)
+        new = [a for a in node.args if a not in seen]
+        seen.update(new)
+        pending.extend(new)
+    symbols = tuple(sorted(found, key=lambda s: s.key))
+    return replace(kernel, symbols=symbols, hints=tuple([hint(s) for s in symbols]))
 
 
 def positional_axes(node: Node) -> set[int]:
@@ -177,7 +202,7 @@ def describe(node: Any) -> str:
     return "" if node is None else f"{node.name}: {node.target}"
 
 
-def extent(value: Value) -> int:
+def extent(value: Value) -> SizeLike:
     """Elements from the first to the last of a value in memory."""
     return 1 + sum([(size - 1) * step for size, step in zip(value.shape, value.stride, strict=True)])
 
@@ -210,7 +235,10 @@ class PlanBuilder:
                         self._register(member.item.value)
                 self.steps.append(KernelBuilder(unit, stored).build())
         outputs = tuple([self._located(o) if isinstance(o, Place) else o for o in self.graph.outputs])
-        return Plan(self.tensors, self.graph.constants, tuple(self.graph.inputs), outputs, tuple(self.steps))
+        symbols = {s: (position, hint(s)) for s, position in self.graph.symbols.items()}
+        return Plan(
+            self.tensors, self.graph.constants, tuple(self.graph.inputs), outputs, tuple(self.steps), symbols
+        )
 
     def _stored(self) -> set[int]:
         stored: set[int] = set()

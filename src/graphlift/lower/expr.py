@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from graphlift.lower.ir import Node
+from graphlift.shapes.expr import Expr
 
 INDEX = torch.int64
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -15,8 +16,10 @@ _WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 _INT_BITS = {torch.int8: 8, torch.uint8: 8, torch.int16: 16, torch.int32: 32, torch.int64: 64}
 
 
-def const(value: bool | int | float, dtype: torch.dtype) -> Node:
-    """A constant; the number is converted to ``dtype``'s Python type as ATen converts scalars."""
+def const(value: bool | int | float | Expr, dtype: torch.dtype) -> Node:
+    """A constant, or a size; the number is converted to ``dtype``'s Python type as ATen converts scalars."""
+    if isinstance(value, Expr):
+        return cast(Node("size", INDEX, (), value), dtype)
     if dtype in _FLOATS:
         return Node("const", dtype, (), float(value))
     if dtype == torch.bool:

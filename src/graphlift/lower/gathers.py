@@ -26,11 +26,12 @@ from graphlift.lower.values import (
     broadcast_shapes,
     opmath,
 )
+from graphlift.shapes.expr import SizeLike
 
 INTEGERS = (torch.int64, torch.int32)
 
 
-def limits(index: Value) -> tuple[int, int] | None:
+def limits(index: Value) -> tuple[SizeLike, SizeLike] | None:
     """Smallest and largest element where the graph tells (ranges, seen through views)."""
     while index.kind == VIEW:
         index = index.base
@@ -38,12 +39,20 @@ def limits(index: Value) -> tuple[int, int] | None:
 
 
 def checked(
-    b: Builder, index: Value, low: int, high: int, error: str, message: str, ignore: int | None = None
+    b: Builder,
+    index: Value,
+    low: SizeLike,
+    high: SizeLike,
+    error: str,
+    message: str,
+    ignore: int | None = None,
 ) -> tuple[Bounds, ...]:
-    """The check that ``index`` lies in [low, high); none where that is known."""
+    """The check that ``index`` lies in [low, high); none where that is known. ``{high}`` in the message is ``high``."""
     known = limits(index)
-    if known is not None and low <= known[0] and known[1] < high:
+    if known is not None and ix.at_least(known[0] - low, 0) and ix.at_least(high - known[1], 1):
         return ()
+    if isinstance(high, int):
+        message = message.replace("{high}", str(high))
 
     def outside(i: Node) -> Node:
         i = cast(i, INDEX)
@@ -62,7 +71,7 @@ def checked(
     return (found,)
 
 
-def wrapped(node: Node, size: int, negative: bool) -> ix.Affine:
+def wrapped(node: Node, size: SizeLike, negative: bool) -> ix.Affine:
     """An index node as an index of a dimension of ``size``, counted from the end where negative."""
     node = cast(node, INDEX)
     if negative:
@@ -108,7 +117,7 @@ def index_select(b: Builder, out: Meta, x: Value, dim: int, index: Value) -> Val
     if dim:
         error, message = (
             "RuntimeError",
-            f"INDICES element is out of DATA bounds, id={{value}} axis_dim={size}",
+            "INDICES element is out of DATA bounds, id={value} axis_dim={high}",
         )
     checks = checked(b, index, 0, size, error, message)
     value = b.compute(out.shape, out.dtype, out.device, evaluate, (x, index), 1)
@@ -129,7 +138,7 @@ def gather(
         position = wrapped(instance.read(index, at), size, False)
         return instance.read(x, (*at[:dim], position, *at[dim + 1 :]))
 
-    message = f"index {{value}} is out of bounds for dimension {dim} with size {size}"
+    message = f"index {{value}} is out of bounds for dimension {dim} with size {{high}}"
     checks = checked(b, index, 0, size, "RuntimeError", message)
     value = b.compute(out.shape, out.dtype, out.device, evaluate, (x, index), 1)
     value.checks = checks
@@ -156,7 +165,8 @@ def index_tensor(b: Builder, out: Meta, x: Value, indices: Sequence[Value | None
         for (d, i), pick in zip(given, picks, strict=True):
             where_read = inner if pick is None else tuple([ix.ZERO if k < 0 else inner[k] for k in pick])
             known = limits(i)
-            positions[d] = wrapped(instance.read(i, where_read), x.shape[d], known is None or known[0] < 0)
+            negative = known is None or not ix.at_least(known[0], 0)
+            positions[d] = wrapped(instance.read(i, where_read), x.shape[d], negative)
         return instance.read(
             x, tuple([positions[d] if d in positions else next(rest) for d in range(len(x.shape))])
         )
@@ -164,7 +174,7 @@ def index_tensor(b: Builder, out: Meta, x: Value, indices: Sequence[Value | None
     checks: tuple[Bounds, ...] = ()
     for position, (d, i) in enumerate(given):  # ATen counts the indexed dimensions alone
         size = x.shape[d]
-        message = f"index {{value}} is out of bounds for dimension {position} with size {size}"
+        message = f"index {{value}} is out of bounds for dimension {position} with size {{high}}"
         checks += checked(b, i, -size, size, "IndexError", message)
     value = b.compute(out.shape, out.dtype, out.device, evaluate, (x, *[i for _, i in given]), 2)
     value.checks = checks

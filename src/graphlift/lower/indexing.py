@@ -11,23 +11,24 @@ from typing import Any
 import torch
 
 from graphlift.lower import affine as ix
-from graphlift.lower.affine import Affine, to_node
+from graphlift.lower.affine import Affine, Shape, to_node
 from graphlift.lower.expr import INDEX, TRUE, add, both, cast, compare, const, mul, where
 from graphlift.lower.ir import Node
 from graphlift.lower.table import row
 from graphlift.lower.values import Builder, Instance, Meta, Value
 from graphlift.lower.views import pieces
+from graphlift.shapes.expr import Expr, SizeLike
 
 CAT_LIMIT = 8  # concatenations of more tensors go to ATen
 
 
-def in_range(position: Affine, low: int, high: int, size: int) -> Node:
+def in_range(position: Affine, low: SizeLike, high: SizeLike, size: SizeLike) -> Node:
     """Whether an index in [0, size) lies in [low, high)."""
     node = to_node(position)
     result = TRUE
-    if low > 0:
+    if not ix.at_least(-low, 0):
         result = compare("ge", node, const(low, INDEX))
-    if high < size:
+    if not ix.at_least(high - size, 0):
         result = both(result, compare("lt", node, const(high, INDEX)))
     return result
 
@@ -35,9 +36,9 @@ def in_range(position: Affine, low: int, high: int, size: int) -> Node:
 @row("arange", "arange.start", "arange.start_step")
 def arange(b: Builder, out: Meta, *args: Any, **_: Any) -> Value | None:
     start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
-    if not all(isinstance(v, (bool, int, float)) for v in (start, end, step)):
+    if not all(isinstance(v, (bool, int, float, Expr)) for v in (start, end, step)):
         return None
-    exact = all(isinstance(v, int) for v in (start, end, step))
+    exact = all(isinstance(v, (int, Expr)) for v in (start, end, step))
     if not exact and out.dtype != torch.float32:
         return None
     compute = INDEX if exact else torch.float32
@@ -48,8 +49,11 @@ def arange(b: Builder, out: Meta, *args: Any, **_: Any) -> Value | None:
 
     value = b.compute(out.shape, out.dtype, out.device, evaluate, (), 1)
     if exact and out.dtype == INDEX:
-        ends = (start, start + step * (out.shape[0] - 1))
-        value.limits = (min(ends), max(ends))
+        last = start + step * (out.shape[0] - 1)
+        if ix.at_least(last - start, 0):
+            value.limits = (start, last)
+        elif ix.at_least(start - last, 0):
+            value.limits = (last, start)
     return value
 
 
@@ -82,7 +86,7 @@ row("triu")(_triangle("ge"))
 def constant_pad(b: Builder, out: Meta, x: Value, pad: Sequence[int], number: Any = 0) -> Value | None:
     other = const(number, x.dtype)
     rank = len(x.shape)
-    before = [0] * rank
+    before: list[SizeLike] = [0] * rank
     for k in range(len(pad) // 2):
         before[rank - 1 - k] = pad[2 * k]
 
@@ -90,18 +94,16 @@ def constant_pad(b: Builder, out: Meta, x: Value, pad: Sequence[int], number: An
         mask, inner = TRUE, []
         for d in range(rank):
             low, high = before[d], before[d] + x.shape[d]
-            mask = both(mask, in_range(index[d], max(low, 0), high, out.shape[d]))
+            mask = both(mask, in_range(index[d], low, high, out.shape[d]))
             inner.append(ix.scaled(index[d], 1, -low))
         return instance.read_if(mask, x, tuple(inner), other)
 
     return b.compute(out.shape, out.dtype, out.device, evaluate, (x,), 3)
 
 
-def concatenate(
-    b: Builder, parts: Sequence[Value], dim: int, shape: tuple[int, ...], dtype: torch.dtype
-) -> Value:
+def concatenate(b: Builder, parts: Sequence[Value], dim: int, shape: Shape, dtype: torch.dtype) -> Value:
     """``parts`` one after the other along ``dim``, as nested selections of masked reads."""
-    starts = [0]
+    starts: list[SizeLike] = [0]
     for p in parts:
         starts.append(starts[-1] + p.shape[dim])
 
@@ -153,8 +155,9 @@ def roll(b: Builder, out: Meta, x: Value, shifts: Sequence[int], dims: Sequence[
 
 
 def _placed(
-    b: Builder, out: Meta, base: Value | None, source: Value, dim: int, first: int, end: int, step: int
-) -> Value:
+    b: Builder, out: Meta, base: Value | None, source: Value, dim: int, first: SizeLike, end: SizeLike,
+    step: int,
+) -> Value:  # fmt: skip
     """``base`` (zeros for None) with ``source`` over ``[first:end:step]`` of ``dim``."""
     size = out.shape[dim]
 
@@ -174,10 +177,9 @@ def _placed(
     return b.compute(out.shape, out.dtype, out.device, evaluate, inputs, 3)
 
 
-def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
-    def clip(value: int | None, default: int) -> int:
-        value = default if value is None else value
-        return min(max(value + size if value < 0 else value, 0), size)
+def _bounds(size: SizeLike, start: SizeLike | None, end: SizeLike | None) -> tuple[SizeLike, SizeLike]:
+    def clip(value: SizeLike | None, default: SizeLike) -> SizeLike:
+        return default if value is None else ix.within(ix.from_end(value, size), size)
 
     return clip(start, 0), clip(end, size)
 
@@ -214,7 +216,7 @@ def _as_slice(b: Builder, x: Value, dim: int) -> Value:
 @row("select_scatter")
 def select_scatter(b: Builder, out: Meta, x: Value, source: Value, dim: int, position: int) -> Value:
     dim %= len(x.shape)
-    at = position % x.shape[dim]
+    at = ix.from_end(position, x.shape[dim])
     return _placed(b, out, x, _as_slice(b, b.cast(source, out.dtype), dim), dim, at, at + 1, 1)
 
 
@@ -223,5 +225,5 @@ def select_backward(
     b: Builder, out: Meta, grad: Value, sizes: Sequence[int], dim: int, position: int
 ) -> Value:
     dim %= len(sizes)
-    at = position % sizes[dim]
+    at = ix.from_end(position, sizes[dim])
     return _placed(b, out, None, _as_slice(b, grad, dim), dim, at, at + 1, 1)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from graphlift.lower.concrete import concrete_plan, env_of
 from graphlift.lower.ir import (
     CheckCall,
     ExternCall,
@@ -26,6 +27,7 @@ from graphlift.lower.ir import (
     Store,
     ViewCall,
 )
+from graphlift.shapes.expr import SizeLike
 
 # Every op of the IR besides const, axis, load, reduced, cast and bitcast. Adding one: a row here, one in codegen.
 OPS: dict[str, Callable[..., torch.Tensor]] = {
@@ -112,7 +114,7 @@ class _Evaluation:
     """Node values over the whole grid at once: each has one dimension per axis (size 1 where it does not vary)."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[torch.Tensor]) -> None:
-        self.sizes = (*kernel.outer, *kernel.inner)
+        self.sizes: tuple[Any, ...] = (*kernel.outer, *kernel.inner)
         self.outer_rank = len(kernel.outer)
         self.buffers = buffers
         self.reduced: dict[tuple[int, int], torch.Tensor] = {}
@@ -208,17 +210,19 @@ def interpret_kernel(kernel: Kernel, buffers: Sequence[torch.Tensor]) -> None:
         if math.prod(kernel.inner) or loop.reductions:
             evaluation.loop(position, loop)
     evaluation.memo.clear()
-    sizes = (*kernel.outer, *(1,) * len(kernel.inner))
+    sizes: tuple[Any, ...] = (*kernel.outer, *(1,) * len(kernel.inner))
     evaluation.perform(kernel.epilogue, sizes)
 
 
-def flat_view(tensor: torch.Tensor, numel: int) -> torch.Tensor:
+def flat_view(tensor: torch.Tensor, numel: Any) -> torch.Tensor:
     """The ``numel`` elements of ``tensor``'s storage from its first one on: what a kernel's base pointer sees."""
     return tensor.detach().as_strided((numel,), (1,))
 
 
 def interpret_plan(plan: Plan, inputs: Sequence[torch.Tensor]) -> list[Any]:
     """Run a plan step by step; returns its outputs (tensors, None and constants as ``plan.outputs`` lists them)."""
+    if plan.symbols:
+        plan = concrete_plan(plan, env_of(plan, inputs))
     env: dict[str, torch.Tensor] = dict(plan.constants)
     env.update((name, t) for name, t in zip(plan.inputs, inputs, strict=True) if name is not None)
     storages: dict[str, torch.Tensor] = {}
@@ -226,7 +230,7 @@ def interpret_plan(plan: Plan, inputs: Sequence[torch.Tensor]) -> list[Any]:
     def place(name: str) -> torch.Tensor:
         found = env.get(name)
         if found is None:
-            spec = plan.tensors[name]
+            spec: Any = plan.tensors[name]
             extent = spec.offset + extent_of(spec.shape, spec.stride)
             storage = storages.get(spec.storage)
             if storage is None or storage.untyped_storage().nbytes() < extent * spec.dtype.itemsize:
@@ -257,13 +261,14 @@ def interpret_plan(plan: Plan, inputs: Sequence[torch.Tensor]) -> list[Any]:
     ]
 
 
-def check(step: CheckCall, flag: torch.Tensor, index: torch.Tensor) -> None:
-    """Raise the error of ``step`` if its flag is set."""
+def check(step: CheckCall, flag: torch.Tensor, index: torch.Tensor, *limits: int) -> None:
+    """Raise the error of ``step`` if its flag is set; ``limits``: low and high, where they vary."""
     if not flag.item():
         return
-    message = step.message
+    low, high = limits or (step.low, step.high)
+    message = step.message.replace("{high}", str(high))
     if "{value}" in message:
-        bad = (index < step.low) | (index >= step.high)
+        bad = (index < low) | (index >= high)
         if step.ignore is not None:
             bad &= index != step.ignore
         message = message.replace("{value}", str(index[bad].flatten()[0].item()))
@@ -281,7 +286,7 @@ def run_extern(step: ExternCall, place: Callable[[str], torch.Tensor]) -> list[A
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
-def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
+def extent_of(shape: Sequence[SizeLike], stride: Sequence[SizeLike]) -> SizeLike:
     """Elements from the first to the last one of a strided tensor, both included (0 if it is empty)."""
     if 0 in shape:
         return 0

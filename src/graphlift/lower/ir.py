@@ -6,11 +6,13 @@ Always: every form is frozen and hashable, so that structurally equal kernels ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
+
+from graphlift.shapes.expr import Expr, SizeLike, Symbol, evaluate
 
 
 class Node:
@@ -18,7 +20,7 @@ class Node:
 
     ``op`` is one of:
 
-    - ``const`` (attr: Python number), ``axis`` (attr: axis number; int64),
+    - ``const`` (attr: Python number), ``axis`` (attr: axis number; int64), ``size`` (attr: `Expr`; int64),
     - ``load`` (attr: buffer position in ``Kernel.buffers``; args: flat element index[, mask, other]),
       where a false mask gives ``other`` and does not touch memory. A load may read what an *earlier loop* of the
       same kernel stored for the same outer point,
@@ -29,8 +31,8 @@ class Node:
     All args of an arithmetic node have the node's dtype (comparisons: equal dtypes, result bool; ``where``: a bool
     and two values); casts are explicit. bf16/fp16 occur only in load, store, const, cast, where and bit operations:
     arithmetic on them is float32 between casts. Integer divisors are never 0; shift counts are within the width.
-    Index nodes are sums of ``mul(axis, const)`` terms (coefficient 1 and offset 0 omitted), axes ascending, then the
-    terms that are no axes (indirect loads, floordiv/mod of axes), then the constant.
+    Index nodes are sums of ``mul(axis, const or size)`` terms (coefficient 1 and offset 0 omitted), axes ascending,
+    then the terms that are no axes (indirect loads, floordiv/mod of axes), then the constant or size.
 
     Nodes are interned: structurally equal nodes are one object, so equality and hashing are by identity and cheap on
     graphs with much sharing. Immutable; ``replace`` gives a changed node.
@@ -119,7 +121,7 @@ class BufferSpec:
     """
 
     dtype: torch.dtype
-    numel: int
+    numel: SizeLike
     role: str
 
 
@@ -131,13 +133,24 @@ class Kernel:
     Softmax is outer=(rows,), inner=(cols,), three loops (max; sum of exp; store). A pointwise kernel has one loop
     without reductions and no inner axes. ``epilogue`` stores happen once per outer point and see only outer axes and
     reduced values.
+
+    Sizes may be expressions over ``symbols``, whose values are given with each call (``hints``: in an example call,
+    for choosing how the code is made). No size is negative.
     """
 
-    outer: tuple[int, ...]
-    inner: tuple[int, ...]
+    outer: tuple[SizeLike, ...]
+    inner: tuple[SizeLike, ...]
     loops: tuple[Loop, ...]
     epilogue: tuple[Store, ...]
     buffers: tuple[BufferSpec, ...]
+    symbols: tuple[Symbol, ...] = ()
+    hints: tuple[int, ...] = ()
+
+    def hint(self, size: SizeLike) -> int:
+        """A size in the example call."""
+        if not isinstance(size, Expr):
+            return size
+        return evaluate(size, dict(zip(self.symbols, self.hints, strict=True)))
 
 
 # --- the plan of a whole graph -----------------------------------------------------------------------------------
@@ -150,9 +163,9 @@ class TensorSpec:
     name: str
     dtype: torch.dtype
     device: torch.device
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    shape: tuple[SizeLike, ...]
+    stride: tuple[SizeLike, ...]
+    offset: SizeLike
     storage: str
 
 
@@ -167,7 +180,8 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class ExternCall:
-    """Call an ATen overload. args/kwargs are pytrees holding ``Ref(name)`` for tensors; results bind ``outputs``.
+    """Call an ATen overload. args/kwargs are pytrees holding ``Ref(name)`` for tensors, and expressions for sizes that
+    vary; results bind ``outputs``.
 
     An output name may be None (unused). Outputs are fresh tensors with the geometry of their TensorSpec, unless the
     spec's ``storage`` is that of an input: then the call returns a view of it.
@@ -199,14 +213,14 @@ class ViewCall:
 class CheckCall:
     """If the one-element bool tensor ``flag`` is true, some element of ``index`` is outside [low, high) (and is not
     ``ignore``): raise the builtin exception named ``error`` with ``message``, where ``{value}`` is the first such
-    element (a message without it may name any tensor as ``index``). Placed before every kernel that loads through the
-    index; the flag is computed by a kernel.
+    element (a message without it may name any tensor as ``index``) and ``{high}`` the limit, where that varies.
+    Placed before every kernel that loads through the index; the flag is computed by a kernel.
     """
 
     flag: str
     index: str
-    low: int
-    high: int
+    low: SizeLike
+    high: SizeLike
     ignore: int | None
     error: str
     message: str
@@ -217,7 +231,8 @@ class Plan:
     """A whole graph: ``steps`` in order over ``tensors``.
 
     ``inputs`` names the tensor of each argument (None: not a tensor). An output is a ``Ref``, or what is not a tensor
-    as it is (None, a number). Storages that belong to no input or constant are the plan's own, to be planned.
+    as it is (None, a number, a size). Storages that belong to no input or constant are the plan's own, to be planned.
+    ``symbols`` gives each symbol's position among the inputs and its value in the example call; a static plan has none.
     """
 
     tensors: dict[str, TensorSpec]
@@ -225,3 +240,10 @@ class Plan:
     inputs: tuple[str | None, ...]
     outputs: tuple[Any, ...]
     steps: tuple[KernelCall | ExternCall | ViewCall | CheckCall, ...]
+    symbols: dict[Symbol, tuple[int, int]] = field(default_factory=dict)
+
+    def hint(self, size: SizeLike) -> int:
+        """A size in the example call."""
+        if not isinstance(size, Expr):
+            return size
+        return evaluate(size, {symbol: value for symbol, (_, value) in self.symbols.items()})

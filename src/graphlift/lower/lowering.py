@@ -17,10 +17,12 @@ from graphlift.lower.build import build
 from graphlift.lower.emit import emit
 from graphlift.lower.ir import Plan
 from graphlift.lower.schedule import schedule
+from graphlift.lower.sizes import knowing, table_of
 
 
 def lower_graph(gm: torch.fx.GraphModule, example_fakes: Sequence[torch.Tensor] = ()) -> Plan:
     """Lower ``gm`` to kernels, extern calls and views."""
-    with collector_paused():
+    table = table_of([node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder"])
+    with collector_paused(), knowing(table):
         graph = build(gm)
         return emit(graph, schedule(graph))

@@ -16,6 +16,7 @@ from graphlift.lower.expr import add, both, cast, compare, const, div, mul, op, 
 from graphlift.lower.ir import Node
 from graphlift.lower.table import float_row, row
 from graphlift.lower.values import OPMATH, Builder, Meta, Value, opmath
+from graphlift.shapes.expr import Expr
 
 Scalar = bool | int | float
 TRANSCENDENTAL = 8  # cost of an exp or tanh, in additions
@@ -25,7 +26,7 @@ def promoted(args: tuple[Any, ...]) -> torch.dtype:
     """ATen's result dtype of mixing tensors (dimensioned over zero-dim) and scalars (within a category, none)."""
     tensors = [a.dtype for a in args if isinstance(a, Value) and a.shape]
     zero_dim = [a.dtype for a in args if isinstance(a, Value) and not a.shape]
-    scalars = [a for a in args if isinstance(a, (bool, int, float))]
+    scalars = [0 if isinstance(a, Expr) else a for a in args if isinstance(a, (bool, int, float, Expr))]
     result: torch.dtype | None = None
     for group in (tensors, zero_dim):
         merged: torch.dtype | None = None
@@ -72,7 +73,7 @@ def elementwise(
             slots.append(k)
             inputs.append(a)
             fixed.append(None)
-        elif isinstance(a, (bool, int, float)):
+        elif isinstance(a, (bool, int, float, Expr)):
             fixed.append(const(a if narrow_scalars is None else _narrowed(a, narrow_scalars), dtype))
         else:
             fixed.append(a)
@@ -86,8 +87,8 @@ def elementwise(
     return b.point_at(out.shape, of_nodes, inputs, result, cost)
 
 
-def _narrowed(number: Scalar, dtype: torch.dtype) -> Scalar:
-    return rounded(number, dtype) if dtype in OPMATH else number
+def _narrowed(number: Scalar | Expr, dtype: torch.dtype) -> Scalar | Expr:
+    return rounded(float(number), dtype) if dtype in OPMATH else number
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
@@ -455,7 +456,9 @@ def copy(b: Builder, out: Meta, x: Value, source: Value, non_blocking: bool = Fa
 def full(b: Builder, out: Meta, *args: Any, **kwargs: Any) -> Value | None:
     number = kwargs.get("fill_value", args[-1] if args else None)
     return (
-        b.full(out.shape, number, out.dtype, out.device) if isinstance(number, (bool, int, float)) else None
+        b.full(out.shape, number, out.dtype, out.device)
+        if isinstance(number, (bool, int, float, Expr))
+        else None
     )
 
 
@@ -484,7 +487,9 @@ def empty(b: Builder, out: Meta, *_: Any, **__: Any) -> Value:
 
 @row("scalar_tensor")
 def scalar_tensor(b: Builder, out: Meta, number: Any, **_: Any) -> Value | None:
-    return b.full((), number, out.dtype, out.device) if isinstance(number, (bool, int, float)) else None
+    if not isinstance(number, (bool, int, float, Expr)):
+        return None
+    return b.full((), number, out.dtype, out.device)
 
 
 # --- several arguments ----------------------------------------------------------------------------------------------

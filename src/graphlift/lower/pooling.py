@@ -49,9 +49,9 @@ def max_pool2d(
                 start = offset[d] * spread - before
                 position = ix.scaled(at[d - 2], step, start)
                 lowest, highest = start, start + step * (meta.shape[d - 2] - 1)
-                if lowest < 0:
+                if not ix.at_least(lowest, 0):
                     mask = both(mask, compare("ge", to_node(position), const(0, INDEX)))
-                if highest >= limit:
+                if not ix.at_least(limit - highest, 1):
                     mask = both(mask, compare("lt", to_node(position), const(limit, INDEX)))
                 place.append(position)
             value = instance.read_if(mask, x, (*at[:-2], *place), const(float("-inf"), x.dtype))

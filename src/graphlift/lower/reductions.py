@@ -18,6 +18,7 @@ from graphlift.lower.ir import Node
 from graphlift.lower.pointwise import TRANSCENDENTAL, elementwise
 from graphlift.lower.table import float_row, row
 from graphlift.lower.values import Builder, Meta, Value, broadcast_shapes, opmath
+from graphlift.shapes.expr import Expr, SizeLike
 
 
 def all_dims(x: Value, dims: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -30,7 +31,7 @@ def all_dims(x: Value, dims: int | Sequence[int] | None) -> tuple[int, ...]:
     return tuple([d % rank for d in dims]) if rank else ()
 
 
-def _count(x: Value, dims: Sequence[int]) -> int:
+def _count(x: Value, dims: Sequence[int]) -> SizeLike:
     return math.prod([x.shape[d] for d in dims])
 
 
@@ -45,9 +46,17 @@ def scaled(b: Builder, x: Value, factor: float, dtype: torch.dtype | None = None
     return b.point(lambda p: cast(mul(p, const(factor, p.dtype)), out), x, dtype=out)
 
 
-def divided(b: Builder, x: Value, by: float, dtype: torch.dtype) -> Value:
-    """``x / by``, then cast."""
-    return b.point(lambda p: cast(div(p, const(by, p.dtype)), dtype), x, dtype=dtype, cost=3)
+def divided(b: Builder, x: Value, by: float | Expr, dtype: torch.dtype, less: float = 0.0) -> Value:
+    """``x / (by - less)``, never by less than zero; then cast."""
+
+    def count(kind: torch.dtype) -> Node:
+        if not isinstance(by, Expr):
+            return const(max(by - less, 0.0) if less else by, kind)
+        if not less:
+            return const(by, kind)
+        return op("max", sub(const(by, kind), const(less, kind)), const(0, kind))
+
+    return b.point(lambda p: cast(div(p, count(p.dtype)), dtype), x, dtype=dtype, cost=3)
 
 
 # --- plain reductions -----------------------------------------------------------------------------------------------
@@ -138,7 +147,7 @@ def moments(b: Builder, x: Value, dims: Sequence[int], correction: float) -> tup
     average = divided(b, b.reduce("sum", x, dims, True), count, x.dtype)
     squares = b.point(lambda p, m: mul(sub(p, m), sub(p, m)), x, average, dtype=x.dtype, cost=2)
     total = b.reduce("sum", squares, dims, True)
-    return average, divided(b, total, max(count - correction, 0.0), x.dtype)
+    return average, divided(b, total, count, x.dtype, correction)
 
 
 def _variance(b: Builder, x: Value, dim: Any, correction: Any) -> tuple[Value, Value]:
@@ -449,7 +458,9 @@ def nll_loss_backward(
     target = b.reshape(target, spread_shape)
     if reduction == 0:
         grad = b.reshape(grad, spread_shape)
-    position = iota(b, [classes if d == axis else 1 for d in range(len(x.shape))], axis, out.device)
+    shape: list[SizeLike] = [1] * len(x.shape)
+    shape[axis] = classes
+    position = iota(b, shape, axis, out.device)
     inputs = [grad, target, position, total_weight]
     if weight is not None:
         inputs.append(b.reshape(weight, position.shape))
@@ -465,6 +476,6 @@ def nll_loss_backward(
     return b.point_at(out.shape, expression, inputs, out.dtype, 4)
 
 
-def iota(b: Builder, shape: Sequence[int], dim: int, device: torch.device) -> Value:
+def iota(b: Builder, shape: Sequence[SizeLike], dim: int, device: torch.device) -> Value:
     """int64 positions along ``dim``."""
     return b.compute(tuple(shape), torch.int64, device, lambda _, index: to_node(index[dim]), (), 0)

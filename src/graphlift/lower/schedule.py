@@ -16,7 +16,9 @@ from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit, common_refinement, substitute
 from graphlift.lower.build import Extern, Graph, Place
 from graphlift.lower.ir import Node
+from graphlift.lower.sizes import hint, hinted
 from graphlift.lower.values import BUFFER, POINT, REDUCE, VIEW, Bounds, Instance, Value
+from graphlift.shapes.expr import SizeLike
 
 CHEAP_COST = 4  # a value this cheap with at most one full-size load is recomputed rather than stored
 LARGEST_COST = 160  # inlined operations beyond which a value becomes an item
@@ -31,7 +33,7 @@ class Item:
     """A value computed by a kernel, in axes of its own: its dimensions of size > 1, outermost in memory first."""
 
     value: Value
-    sizes: tuple[int, ...]
+    sizes: tuple[SizeLike, ...]
     outer: int  # axes that are kept; all of them unless the value is a reduction
     expression: Node  # what is stored (or folded); loads are `read` leaves
     label: Affine  # memory-flat index of the value, over the (kept) axes
@@ -59,7 +61,7 @@ class Group:
     """Items that share an iteration space; ``outer`` None: pointwise, all axes are outer."""
 
     number: int
-    sizes: tuple[int, ...]
+    sizes: tuple[SizeLike, ...]
     outer: int | None
     members: dict[int, Definition] = field(default_factory=dict)  # by value id
     reads: dict[int, set[Affine]] = field(
@@ -68,7 +70,7 @@ class Group:
     position: int = 0  # of the last member in program order
 
     @property
-    def outer_points(self) -> int:
+    def outer_points(self) -> SizeLike:
         return prod(self.sizes if self.outer is None else self.sizes[: self.outer])
 
 
@@ -137,13 +139,13 @@ def classify(live: Sequence[Entry]) -> None:
         if value.kind == REDUCE:
             value.is_item = True
             continue
-        cost, full, half = value.cost, set(), value.numel // 2
+        cost, full, half = value.cost, set(), value.points // 2
         for source in value.inputs:
             root = root_of(source)
             if root.kind == POINT and not root.is_item:
                 cost += root.cost
-                full.update([leaf for leaf in leaves[root.id] if leaf.numel >= half])
-            elif root.numel >= half:
+                full.update([leaf for leaf in leaves[root.id] if leaf.points >= half])
+            elif root.points >= half:
                 full.add(root)
         value.cost = cost
         leaves[value.id] = frozenset(full)
@@ -152,9 +154,9 @@ def classify(live: Sequence[Entry]) -> None:
         cheap = cost <= CHEAP_COST and len(full) <= 1
         several = len({id(u) for u in value.users}) > 1
         widest = max(
-            [u.base.numel if u.kind == REDUCE else u.numel for u in value.users if u is not None], default=0
+            [u.base.points if u.kind == REDUCE else u.points for u in value.users if u is not None], default=0
         )
-        spread = widest > 2 * value.numel and cost > 1
+        spread = widest > 2 * value.points and cost > 1
         value.is_item = (several and not cheap) or spread or cost > LARGEST_COST
 
 
@@ -229,7 +231,7 @@ def _inner_order(value: Value) -> list[int]:
     inner = [d for d in value.dims if base.shape[d] != 1]
     if value.fold.startswith("arg") or base.kind == VIEW:
         return inner
-    return sorted(inner, key=lambda d: -base.stride[d])
+    return sorted(inner, key=lambda d: -hint(base.stride[d]))
 
 
 # --- alignment ------------------------------------------------------------------------------------------------------
@@ -239,16 +241,20 @@ def _inner_order(value: Value) -> list[int]:
 class Alignment:
     """How an item enters a group: the group's new axes, its old axes over them, the item's axes over them."""
 
-    sizes: tuple[int, ...]
+    sizes: tuple[SizeLike, ...]
     outer: int | None
     old: tuple[Affine, ...]
     item: tuple[Affine, ...]
 
 
-def _boundary(sizes: Sequence[int], outer_points: int) -> int:
-    count, points = 0, 1
-    while points < outer_points:
-        points *= sizes[count]
+def _boundary(sizes: Sequence[SizeLike], outer_points: SizeLike) -> int | None:
+    """How many of the axes make up the outer points; None where they do not."""
+    count = 0
+    points: SizeLike = 1
+    while points != outer_points:
+        if count == len(sizes):
+            return None
+        points = points * sizes[count]
         count += 1
     return count
 
@@ -273,7 +279,7 @@ def candidates(item: Item, group: Group) -> list[Alignment]:
             result.append(Alignment(sizes, None, old, new))
         else:
             cut = _boundary(sizes, points)
-            if prod(sizes[:cut]) == points:
+            if cut is not None:
                 result.append(Alignment(sizes, cut, old, new))
     if group.outer is not None and not item.folds:
         part = common_refinement(group.sizes[: group.outer], item.sizes)
@@ -294,8 +300,8 @@ def candidates(item: Item, group: Group) -> list[Alignment]:
 
 def solved(item: Item, group: Group, read: Affine, label: Affine) -> Alignment | None:
     """The alignment that makes ``read`` (over the item's axes) equal ``label`` (over the group's), axis by axis."""
-    ours = sorted(read[1], key=lambda t: -t[1])
-    theirs = sorted(label[1], key=lambda t: -t[1])
+    ours = sorted(read[1], key=lambda t: -hint(t[1]))
+    theirs = sorted(label[1], key=lambda t: -hint(t[1]))
     if (
         read[0] != label[0]
         or [c for _, c in ours] != [c for _, c in theirs]
@@ -362,8 +368,8 @@ def agrees(item: Item, group: Group, alignment: Alignment) -> bool:
 def fits(item: Item, group: Group, alignment: Alignment) -> bool:
     """Whether the kernel would still run well: threads enough, and stores along the axis that loads run along."""
     if alignment.outer is not None:
-        outer = prod(alignment.sizes[: alignment.outer])
-        if outer < 8 and prod(alignment.sizes) // outer >= SERIAL_REDUCTION:
+        outer = hinted(alignment.sizes[: alignment.outer])
+        if outer < 8 and hinted(alignment.sizes[alignment.outer :]) >= SERIAL_REDUCTION:
             full = [m for m in group.members.values() if not m.item.folds] if item.folds else [item]
             return not full
     return True
@@ -468,7 +474,7 @@ class Scheduler:
         seen: set[int] = set()
         direct = sorted((d for d in deps if isinstance(self.units[d], Group)), reverse=True)
         siblings: list[int] = []
-        for value, _, _ in sorted(item.reads, key=lambda r: -r[0].numel):
+        for value, _, _ in sorted(item.reads, key=lambda r: -r[0].points):
             siblings.extend(reversed(self.readers.get(value.id, ())[-3:]))
         for number in [*direct, *siblings]:
             if number in seen:

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from graphlift.lower import affine as ix
-from graphlift.lower.affine import ZERO, Affine, contiguous_strides
+from graphlift.lower.affine import ZERO, Affine, Shape, contiguous_strides
 from graphlift.lower.expr import both, cast, const, where
 from graphlift.lower.ir import Node
+from graphlift.lower.sizes import hint, sizes_of
+from graphlift.shapes.expr import SizeLike
 
 BUFFER, VIEW, POINT, REDUCE = "buffer", "view", "point", "reduce"
 Index = tuple[Affine, ...]
@@ -39,28 +41,28 @@ def opmath(dtype: torch.dtype) -> torch.dtype:
 class Meta:
     """Geometry of a tensor, read once from a fake."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: torch.dtype
-    stride: tuple[int, ...]
+    stride: Shape
     device: torch.device
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> SizeLike:
         return prod(self.shape)
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Meta:
-        return Meta(tuple(tensor.shape), tensor.dtype, tensor.stride(), tensor.device)
+        return Meta(sizes_of(tensor.shape), tensor.dtype, sizes_of(tensor.stride()), tensor.device)
 
 
-def dense_order(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
+def dense_order(shape: Sequence[SizeLike], stride: Sequence[SizeLike]) -> tuple[int, ...] | None:
     """Dimensions of size > 1 from outermost to innermost in memory; None unless the memory is dense, no overlap."""
-    dims = sorted((d for d in range(len(shape)) if shape[d] != 1), key=lambda d: (-stride[d], d))
-    step = 1
+    dims = sorted((d for d in range(len(shape)) if shape[d] != 1), key=lambda d: (-hint(stride[d]), d))
+    step: SizeLike = 1
     for d in reversed(dims):
         if stride[d] != step:
             return None
-        step *= shape[d]
+        step = step * shape[d]
     return tuple(dims)
 
 
@@ -69,11 +71,12 @@ class Value:
 
     __slots__ = (
         "base", "checks", "cost", "dense", "device", "dims", "dtype", "evaluate", "fold", "id", "inputs", "is_item",
-        "kind", "limits", "loads", "map", "name", "needed", "numel", "origin", "shape", "stride", "unit", "users",
+        "kind", "limits", "loads", "map", "name", "needed", "numel", "origin", "points", "shape", "stride", "unit",
+        "users",
     )  # fmt: skip
 
     def __init__(
-        self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, number: int
+        self, kind: str, shape: Shape, dtype: torch.dtype, device: torch.device, number: int
     ) -> None:
         self.kind = kind
         self.shape = shape
@@ -81,7 +84,8 @@ class Value:
         self.device = device
         self.id = number
         self.numel = prod(shape)
-        self.stride: tuple[int, ...] = ()
+        self.points = hint(self.numel)  # elements in the example call, for costs
+        self.stride: Shape = ()
         self.dense: tuple[int, ...] | None = None  # memory order of dimensions, where dense
         self.inputs: tuple[Value, ...] = ()
         self.base: Any = None  # view: the value looked at; reduction: the value folded
@@ -100,7 +104,9 @@ class Value:
         self.origin: Any = None  # the fx node it came from
         self.name = ""
         self.checks: tuple[Bounds, ...] = ()  # must have passed before it is computed
-        self.limits: tuple[int, int] | None = None  # smallest and largest element of integers, where known
+        self.limits: tuple[SizeLike, SizeLike] | None = (
+            None  # smallest and largest element of integers, where known
+        )
 
     def __repr__(self) -> str:
         return f"{self.kind}%{self.id}[{self.name}]({self.dtype}, {list(self.shape)})"
@@ -115,8 +121,8 @@ class Bounds:
 
     flag: Any
     index: Any
-    low: int
-    high: int
+    low: SizeLike
+    high: SizeLike
     ignore: int | None
     error: str
     message: str
@@ -141,7 +147,7 @@ class Builder:
         self.checks.append((len(self.values), bounds))
         return bounds
 
-    def _new(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Value:
+    def _new(self, kind: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> Value:
         value = Value(kind, shape, dtype, device, len(self.values))
         value.origin = self.origin
         self.values.append(value)
@@ -155,7 +161,7 @@ class Builder:
         return value
 
     def view(
-        self, base: Value, shape: Sequence[int], index_map: Callable[[Index, Sequence[int]], Index]
+        self, base: Value, shape: Sequence[SizeLike], index_map: Callable[[Index, Sequence[SizeLike]], Index]
     ) -> Value:
         """``base`` looked at through an index map."""
         value = self._new(VIEW, tuple(shape), base.dtype, base.device)
@@ -164,7 +170,7 @@ class Builder:
         value.inputs = (base,)
         return value
 
-    def reshape(self, base: Value, shape: Sequence[int]) -> Value:
+    def reshape(self, base: Value, shape: Sequence[SizeLike]) -> Value:
         """The row-major reshape of ``base``."""
         old, new = base.shape, tuple(shape)
         if old == new:
@@ -173,7 +179,7 @@ class Builder:
         value.fold = "reshape"
         return value
 
-    def expand(self, base: Value, shape: Sequence[int]) -> Value:
+    def expand(self, base: Value, shape: Sequence[SizeLike]) -> Value:
         """``base`` broadcast to ``shape``."""
         pick = broadcast_dims(base.shape, tuple(shape))
         if pick is None:
@@ -188,7 +194,7 @@ class Builder:
 
     def compute(
         self,
-        shape: tuple[int, ...],
+        shape: Shape,
         dtype: torch.dtype,
         device: torch.device,
         evaluate: Callable[[Instance, Index], Node],
@@ -217,7 +223,7 @@ class Builder:
 
     def point_at(
         self,
-        shape: tuple[int, ...],
+        shape: Shape,
         expression: Callable[..., Node],
         inputs: Sequence[Value],
         dtype: torch.dtype,
@@ -247,14 +253,14 @@ class Builder:
             return x
         return self.point_at(x.shape, lambda a: cast(a, dtype), (x,), dtype, 1)
 
-    def copy(self, x: Value, stride: Sequence[int] | None = None) -> Value:
+    def copy(self, x: Value, stride: Sequence[SizeLike] | None = None) -> Value:
         """``x`` as a value of its own, with strides of its own."""
         value = self.point_at(x.shape, lambda a: a, (x,), x.dtype, 0)
         if stride is not None:
             place(value, tuple(stride))
         return value
 
-    def full(self, shape: Sequence[int], number: Any, dtype: torch.dtype, device: torch.device) -> Value:
+    def full(self, shape: Sequence[SizeLike], number: Any, dtype: torch.dtype, device: torch.device) -> Value:
         """A constant everywhere."""
         node = const(number, dtype)
         return self.compute(tuple(shape), dtype, device, lambda _, __: node, (), 0)
@@ -278,7 +284,7 @@ class Builder:
                 return self.full(shape, 0, dtype, x.device)
             return self.cast(self.reshape(x, shape), dtype)
         count = prod([x.shape[d] for d in folded])
-        if len(folded) == len(x.shape) and count >= SPLIT_COUNT and op not in ("argmax", "argmin"):
+        if len(folded) == len(x.shape) and hint(count) >= SPLIT_COUNT and op not in ("argmax", "argmin"):
             chunks = next((k for k in range(64, 15, -1) if count % k == 0), 1)
             if chunks > 1:  # in two stages, so that threads can share the first
                 partial = self.reduce(op, self.reshape(x, (chunks, count // chunks)), (1,), False, dtype)
@@ -293,7 +299,7 @@ class Builder:
         return value
 
 
-def place(value: Value, stride: tuple[int, ...]) -> None:
+def place(value: Value, stride: Shape) -> None:
     """Give a computed value ``stride`` in memory if that is dense; else it stays row-major."""
     if value.kind in (POINT, REDUCE) and stride != value.stride:
         order = dense_order(value.shape, stride)
@@ -302,19 +308,20 @@ def place(value: Value, stride: tuple[int, ...]) -> None:
             value.dense = order
 
 
-def broadcast_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     """The shape that shapes known to be compatible broadcast to."""
     rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    padded: list[Shape] = [(1,) * (rank - len(s)) + s for s in shapes]
     return tuple([next((s for s in sizes if s != 1), 1) for sizes in zip(*padded, strict=True)])
 
 
-def broadcast_dims(shape: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...] | None:
+def broadcast_dims(shape: Shape, to: Shape) -> tuple[int, ...] | None:
     """For each dimension of ``shape`` the dimension of ``to`` that indexes it, -1 for none; None: shapes are equal."""
     if shape == to:
         return None
     lead = len(to) - len(shape)
-    return tuple([d + lead if size == to[d + lead] else -1 for d, size in enumerate(shape)])
+    # Sizes that vary may be equal without being the same expression: only a 1 is repeated.
+    return tuple([d + lead if size != 1 or to[d + lead] == 1 else -1 for d, size in enumerate(shape)])
 
 
 class Instance:
@@ -323,7 +330,7 @@ class Instance:
     A leaf is ``Node("read", dtype, () or (mask, other), (value id, memory-flat affine index))``.
     """
 
-    def __init__(self, sizes: Sequence[int], root: Value) -> None:
+    def __init__(self, sizes: Sequence[SizeLike], root: Value) -> None:
         self.sizes = sizes
         self.root = root
         self.mask: Node | None = None

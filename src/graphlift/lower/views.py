@@ -11,6 +11,7 @@ from typing import Any
 from graphlift.lower import affine as ix
 from graphlift.lower.table import row
 from graphlift.lower.values import Builder, Meta, Value
+from graphlift.shapes.expr import SizeLike
 
 
 @row("view", "reshape", "_unsafe_view", "_reshape_alias", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims",
@@ -47,9 +48,8 @@ def expand(b: Builder, out: Meta, x: Value, size: Sequence[int], implicit: bool 
     return b.expand(x, out.shape)
 
 
-def _start(start: int | None, size: int) -> int:
-    start = 0 if start is None else start
-    return min(max(start + size if start < 0 else start, 0), size)
+def _start(start: SizeLike | None, size: SizeLike) -> SizeLike:
+    return 0 if start is None else ix.within(ix.from_end(start, size), size)
 
 
 @row("slice.Tensor", "slice_copy.Tensor")
@@ -58,8 +58,8 @@ def slice_(
     out: Meta,
     x: Value,
     dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
+    start: SizeLike | None = None,
+    end: SizeLike | None = None,
     step: int = 1,
 ) -> Value:
     dim %= len(x.shape)
@@ -74,23 +74,24 @@ def slice_(
 
 
 @row("select.int", "select_copy.int")
-def select(b: Builder, out: Meta, x: Value, dim: int, position: int) -> Value:
+def select(b: Builder, out: Meta, x: Value, dim: int, position: SizeLike) -> Value:
     dim %= len(x.shape)
-    at = ix.constant(position % x.shape[dim])
+    at = ix.constant(ix.from_end(position, x.shape[dim]))
     return b.view(x, out.shape, lambda index, _: (*index[:dim], at, *index[dim:]))
 
 
-def pieces(b: Builder, x: Value, sizes: Sequence[int], dim: int) -> tuple[Value, ...]:
+def pieces(b: Builder, x: Value, sizes: Sequence[SizeLike], dim: int) -> tuple[Value, ...]:
     dim %= len(x.shape)
-    result, first = [], 0
+    result = []
+    first: SizeLike = 0
     for size in sizes:
         shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])
 
-        def index_map(index: Any, _: Any, first: int = first) -> Any:
+        def index_map(index: Any, _: Any, first: SizeLike = first) -> Any:
             return (*index[:dim], ix.scaled(index[dim], 1, first), *index[dim + 1 :])
 
         result.append(b.view(x, shape, index_map))
-        first += size
+        first = first + size
     return tuple(result)
 
 
