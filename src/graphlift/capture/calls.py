@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import types
 import weakref
 from collections import OrderedDict, defaultdict
@@ -157,6 +158,8 @@ def _call_weakref(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link:
     return known
 
 
+#: What a call of a function means by its code: for wrappers, which are functions of their own each time.
+CODE_RULES: dict[types.CodeType, Callable[[Capture, ConstVar, Args, Kwargs], Tracker]] = {}
 #: What a call of an instance means, for classes whose ``__call__`` is not Python.
 INSTANCE_CALLS: dict[type, Callable[[Capture, ObjectVar, Args, Kwargs, Link | None], Tracker]] = {
     functools.partial: _call_partial,
@@ -199,17 +202,27 @@ def _refused(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
 
 def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     value = fn.value
+    special = CODE_RULES.get(value.__code__)
+    if special is not None:
+        return special(cap, fn, args, kwargs)
     module = value.__module__ or ""
     if module in LEAF_MODULES:
         if module == "torch._tensor" and args and type(cap.realize(args[0])) is TensorVar:
             return _call_tensor_method(cap, value.__name__, args, kwargs)
         return cap.emit("call_function", value, args, kwargs, value)
     if value.__name__ == "graph_break" and module == "torch._dynamo.decorators":
-        raise Break("requested-break", "torch._dynamo.graph_break")
+        return dynamo_graph_break(cap)
     for prefix in OPAQUE_MODULES:
         if (module == prefix or module.startswith(prefix + ".")) and not module.startswith(_AUTOGRAD_ALLOWED):
             raise Break("unsupported-call", f"{module}.{value.__qualname__}")
     return inline(cap, fn, args, kwargs, link)
+
+
+def dynamo_graph_break(cap: Capture) -> Tracker:
+    """The user's is kept; the ones that torch's optimizers ask for are meant for torch's own compiler."""
+    if cap.frames[-1].code.co_filename == inspect.getfile(torch.optim.Optimizer):
+        return ConstVar(None)
+    raise Break("requested-break", "torch._dynamo.graph_break")
 
 
 def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwargs) -> Tracker:

@@ -8,6 +8,7 @@ capturing, put back at the end, and replayed by the graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,14 +57,24 @@ _constant(
 )
 _constant(
     True,
-    torch.compiler.is_compiling,
-    torch.compiler.is_dynamo_compiling,
     torch._utils_internal.justknobs_check,
 )
 _constant(False, torch.compiler.is_exporting)
 
 
 _constant(True, marks.is_compiling)
+
+#: Torch's own code takes the path that it takes in eager, but for this, which is made for compilers.
+_COMPILED_TORCH = ("/nn/attention/flex_attention.py",)
+
+
+@rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _is_compiling(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    filename = cap.frames[-1].code.co_filename
+    return ConstVar(not filename.startswith(_TORCH) or filename.endswith(_COMPILED_TORCH))
+
+
+_TORCH = str(Path(torch.__file__).parent)
 
 
 @rule(marks.graph_break)

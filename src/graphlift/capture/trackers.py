@@ -332,6 +332,17 @@ class IdVar(Tracker):
         self.source = None
 
 
+class NumberVar(Tracker):
+    """A Python float that is known when the graph runs: read from a tensor there. ``born``: where."""
+
+    __slots__ = ("born", "node")
+
+    def __init__(self, node: fx.Node, born: int) -> None:
+        self.node = node
+        self.born = born
+        self.source = None
+
+
 class SizeVar(Tracker):
     """An int that may differ from call to call: a size, or what is computed of sizes."""
 

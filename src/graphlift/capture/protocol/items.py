@@ -101,7 +101,7 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
             return _payload_item(cap, container, index)  # type: ignore[arg-type]
     if kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
-    return _mirrored(cap, operator.getitem, [container, index])
+    return _by_type(cap, operator.getitem, "__getitem__", [container, index])
 
 
 def _payload_item(cap: Capture, container: ObjectVar, index: Tracker) -> Tracker:
@@ -130,6 +130,13 @@ def _subscript_class(cap: Capture, container: ConstVar, index: Tracker) -> Track
         return evaluate(cap, operator.getitem, container.value, cap.value_of(index))
     except NotConst:
         raise Break("unsupported-object", f"indexing {describe(container)}") from None
+
+
+def _by_type(cap: Capture, fn: Callable[..., Any], name: str, args: list[Tracker]) -> Tracker:
+    """By the type's own method; a type that has none makes ``fn`` raise."""
+    if type(args[0]) is TensorVar or cap.type_attr(python_type(args[0]), name) is not ABSENT:
+        return call_special(cap, args[0], name, args[1:])
+    return _mirrored(cap, fn, args)
 
 
 def _mirrored(cap: Capture, method: Any, args: list[Tracker]) -> Tracker:
@@ -206,7 +213,7 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
     elif kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
     else:
-        _mirrored(cap, operator.setitem, [container, index, value])
+        _by_type(cap, operator.setitem, "__setitem__", [container, index, value])
 
 
 def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
@@ -234,7 +241,7 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
     elif kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
     else:
-        _mirrored(cap, operator.delitem, [container, index])
+        _by_type(cap, operator.delitem, "__delitem__", [container, index])
 
 
 def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
