@@ -14,6 +14,7 @@ TORCH_FREE = (
     "tests.bytecode.test_decode",
     "tests.bytecode.test_chain",
     "tests.bytecode.test_continuation",
+    "tests.bytecode.test_nested",
     "tests.bytecode.test_random_programs",
     "tests.frame.test_hook",
     "tests.frame.test_breaks",
