@@ -191,7 +191,10 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
         cap.emit("call_function", operator.setitem, [container, index, value], {}, operator.setitem)
     elif kind is DictVar:
         cap.dict_set(container, cap.key_of(index), value)  # type: ignore[arg-type]
-    elif kind is ListVar and type(index) is not ConstVar:
+    elif kind is ListVar and (
+        type(index) is not ConstVar
+        or (isinstance(index.value, slice) and type(cap.realize(value)) not in (ListVar, TupleVar))
+    ):
         _mirrored(cap, list.__setitem__, [container, index, value])
     elif kind is ListVar:
         items = change_list(cap, container)  # type: ignore[arg-type]
@@ -208,6 +211,8 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
             call_special(cap, container, "__setitem__", [index, value])
         elif container.payload is not None and raw is not ABSENT:  # type: ignore[attr-defined]
             set_item(cap, container.payload, index, value)  # type: ignore[attr-defined]
+        elif raw is not ABSENT and raw is not None:
+            raise Break("unsupported-mutation", f"item assignment to a {describe(container)}")
         else:
             raise cap.raise_(TypeError, f"'{container.cls.__name__}' object does not support item assignment")  # type: ignore
     elif kind is OpaqueVar:
@@ -236,6 +241,8 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
             call_special(cap, container, "__delitem__", [index])
         elif container.payload is not None:  # type: ignore[attr-defined]
             del_item(cap, container.payload, index)  # type: ignore[attr-defined]
+        elif raw is not ABSENT and raw is not None:
+            raise Break("unsupported-mutation", f"item deletion from a {describe(container)}")
         else:
             raise cap.raise_(TypeError, f"'{container.cls.__name__}' object doesn't support item deletion")  # type: ignore
     elif kind is OpaqueVar:
