@@ -13,10 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ..fake import FakeLimit, FakeTensor
+from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.mode import fakes_in
 from ..fake.ops import aten
 from ..fake.spec import make_spec
+from ..fake.view_rules import packed
+from ..shapes.node import expr_of, table_of
+from ..shapes.table import SymbolTable
 from . import captured_calls, passes
 from .effect_ops import REPLACED
 from .ir import BACKWARD, FORWARD, Trace, Value, memory_root
@@ -54,6 +57,7 @@ class Joint:
     has_backward: bool
     uses_random: bool
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
+    sizes: SymbolTable | None = None  # None: every size is a number
     eager_saved_bytes: int = 0  # what eager's own backward would keep
 
     def changed_inputs(self) -> set[int]:
@@ -72,6 +76,7 @@ class _Inputs:
     """The region's inputs as the traced code sees them (`fakes`) and as gradients are taken of them (`leaves`)."""
 
     real: list[Tensor]
+    sizes: list[Any] = field(default_factory=list)  # SymInts of the inputs that are ints, which come last
     fakes: list[FakeTensor] = field(default_factory=list)
     leaves: list[FakeTensor] = field(default_factory=list)
     first: dict[int, int] = field(default_factory=dict)  # id of fake -> input index
@@ -88,6 +93,8 @@ def trace_joint(
     joint = _trace(gm, inputs, recorder(), merge=())
     written = {m.input for m in joint.around.mutations}
     merge = tuple(g for g in joint.storage_groups if written & set(g))
+    if merge and joint.sizes is not None:
+        joint.sizes.fix(joint.sizes.hints, "inputs that share memory are written")
     return _trace(gm, inputs, recorder(), merge) if merge else joint
 
 
@@ -102,7 +109,11 @@ def _trace(
     rec.compress_masks = grad_mode
     sources: list[tuple[int, fx.Node]] = []
     try:
-        given = _make_inputs(rec, list(inputs), merge)
+        specs, sizes = _placeholders(gm)
+        rec.sizes = table_of(sizes[0]) if sizes else None
+        given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs)
+        given.sizes = sizes
+        around.tensors, around.symbols = len(specs), tuple(expr_of(size) for size in sizes)  # type: ignore[misc]
         with rec:
             outs = _run(gm, given, rec, sources)
         around.grad_mode_after = torch.is_grad_enabled()
@@ -111,7 +122,7 @@ def _trace(
         traced = _Outputs(rec, given, around)
         try:
             traced.classify(outs)
-        except RuntimeError as e:  # a view whose history autograd refuses to give
+        except (RuntimeError, IndexError) as e:  # a view whose history autograd refuses to give, or cannot make again
             raise FallBack(str(e)) from None
         has_backward = any(around.differentiable)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves) if has_backward else 0
@@ -150,6 +161,7 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
         has_backward=has_backward,
         uses_random=any(op.random for op in trace.ops),
         storage_groups=_storage_groups(given.real),
+        sizes=rec.sizes,
     )
 
 
@@ -180,7 +192,27 @@ def _find_offsets(trace: Trace, given: _Inputs, around: Surroundings) -> None:
 # -- inputs ------------------------------------------------------------------------------------------------
 
 
-def _make_inputs(rec: Recorder, real: list[Tensor], merge: tuple[tuple[int, ...], ...]) -> _Inputs:
+def _placeholders(gm: fx.GraphModule) -> tuple[list[Spec | None], list[Any]]:
+    """The symbolic metadata of the inputs that are tensors, and the SymInts of those that are sizes."""
+    specs: list[Spec | None] = []
+    sizes: list[Any] = []
+    for node in gm.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        value = node.meta.get("val")
+        if table_of(value) is not None:
+            sizes.append(value)
+            continue
+        if sizes:
+            raise FallBack("a tensor among the inputs comes after a size")
+        symbolic = type(value) is FakeTensor and value.spec.symbolic
+        specs.append(value.spec if symbolic else None)
+    return specs, sizes
+
+
+def _make_inputs(
+    rec: Recorder, real: list[Tensor], merge: tuple[tuple[int, ...], ...], specs: list[Spec | None]
+) -> _Inputs:
     given = _Inputs(real)
     by_id: dict[int, int] = {}
     merged = {i: group for group in merge for i in group}
@@ -197,7 +229,7 @@ def _make_inputs(rec: Recorder, real: list[Tensor], merge: tuple[tuple[int, ...]
             given.fakes.append(given.fakes[same])
             given.leaves.append(given.leaves[same])
         else:
-            leaf = rec.add_input(t, rec.trace.inputs)
+            leaf = rec.add_input(t, rec.trace.inputs, specs[i])
             if i in merged:
                 leaf = _member(rec, given, base_of, merged[i], t)
             if t.requires_grad and not t.is_leaf:
@@ -250,7 +282,7 @@ def _interpret(
     gm: fx.GraphModule, given: _Inputs, rec: Recorder, sources: list[tuple[int, fx.Node]]
 ) -> tuple:
     env: dict[fx.Node, Any] = {}
-    fakes = iter(given.fakes)
+    fakes = iter([*given.fakes, *given.sizes])
     aliases: list[FakeTensor] = []
     leaves: list[FakeTensor] = []
 
@@ -360,6 +392,8 @@ class _Outputs:
         i = self.given.first.get(id(out))
         if i is not None:
             return FromInput(i)
+        if out.is_inference() is not torch.is_inference_mode_enabled():
+            raise FallBack("an output is made in another inference mode")
         path = tuple(s for s in out.path)
         untracked = any(not s.grad_mode for s in path)  # such a view says it requires grad, with no history
         if out.requires_grad and out.is_leaf and not untracked:
@@ -507,11 +541,7 @@ def _dense(spec: Any) -> Any:
     """The layout gradients of such an output arrive in."""
     if passes.is_dense(spec.shape, spec.stride):
         return make_spec(spec.shape, spec.stride, 0, spec.dtype, spec.device)
-    stride, n = [], 1
-    for size in reversed(spec.shape):
-        stride.append(n)
-        n *= max(size, 1)
-    return make_spec(spec.shape, tuple(reversed(stride)), 0, spec.dtype, spec.device)
+    return make_spec(spec.shape, packed(spec.shape), 0, spec.dtype, spec.device)
 
 
 def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:

@@ -18,7 +18,9 @@ from ..fake.mode import metadata_key
 from ..fake.ops import Kind, OpInfo, Tag, aten, functional_form, op_info
 from ..fake.outs import require_regular_out
 from ..fake.spec import make_spec, spec_of
+from ..fake.symbolic import fix, torch_sizes
 from ..fake.tensor import new_fake, set_metadata
+from ..fake.view_rules import packed
 from . import mutating, training_ops
 from .effect_ops import EFFECTS
 from .ir import FORWARD, Op, Trace, Value
@@ -45,6 +47,14 @@ class Home(FakeStorage):
         self.viewed = False
         self.reached = False  # whether a view reads memory between or beyond the first value's elements
 
+    def reach(self, spec: Spec) -> None:
+        """Note that a view by strides reads the storage so. Raises: Unsupported as `check`."""
+        first, spec = self.first.spec.concrete(), spec.concrete()
+        inside = first.offset <= spec.offset and spec.span() <= first.span()
+        if not (inside and is_dense(first.shape, first.stride)):
+            self.reached = True
+            self.check()
+
     def check(self) -> None:
         """Raises: Unsupported where a new base value would lack memory that a view reads."""
         if self.reached and self.version:
@@ -64,11 +74,13 @@ class Recorder(FakeMode):
         self.homes: list[Home] = []
         self.compress_masks = False
         self._decompositions = decompositions or {}
+        self._inference = torch.is_inference_mode_enabled()
 
     # -- values --------------------------------------------------------------------------------------------
 
     def record(self, func: Any, args: tuple, kwargs: dict, recipe: Any) -> Any:
         """Append an operator; gives its Value, or a tuple or list of them as `recipe` is shaped."""
+        self._require_mode(torch.is_inference_mode_enabled())
         op = Op(func, args, kwargs, self.stage, self.source)
         self.trace.ops.append(op)
         if type(recipe) is Spec:
@@ -76,6 +88,10 @@ class Recorder(FakeMode):
             op.outs.append(value)
             return value
         return self._record_many(op, recipe, ())
+
+    def _require_mode(self, inference: bool) -> None:
+        if inference is not self._inference:
+            raise Unsupported("inference_mode", "a part of the region runs in another mode")
 
     def _record_many(self, op: Op, recipe: Any, index: tuple[int, ...]) -> Any:
         if type(recipe) is Spec:
@@ -119,8 +135,7 @@ class Recorder(FakeMode):
         """Make `value` the fake's value, and with it its storage's."""
         home = fake.home
         home.constant = None
-        if overlaps_itself(fake.spec) or any(overlaps_itself(step.spec) for step in fake.path):
-            raise Unsupported("write", "the written tensor overlaps itself in memory")
+        _require_places(fake)
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
             home.version += 1
@@ -176,15 +191,16 @@ class Recorder(FakeMode):
 
     # -- inputs --------------------------------------------------------------------------------------------
 
-    def add_input(self, t: Tensor, into: list[Value]) -> FakeTensor:
-        """A placeholder with this real tensor's metadata, on a storage of its own."""
+    def add_input(self, t: Tensor, into: list[Value], spec: Spec | None = None) -> FakeTensor:
+        """A placeholder with this real tensor's metadata (or `spec`), on a storage of its own."""
         rules.require_plain(t)
-        value = Value(spec_of(t, t.device))
+        value = Value(spec_of(t, t.device) if spec is None else spec)
         into.append(value)
         return self._placeholder(t, value)
 
     def _placeholder(self, t: Tensor, value: Value) -> FakeTensor:
-        home = Home(max(value.spec.nbytes, t.untyped_storage().nbytes()), value)
+        spec = value.spec
+        home = Home(spec.nbytes if spec.symbolic else max(spec.nbytes, t.untyped_storage().nbytes()), value)
         self.homes.append(home)
         leaf = new_fake(self, value.spec, home, t.requires_grad and t.is_leaf)
         leaf.path, leaf.value, leaf.seen = (), value, 0
@@ -206,6 +222,7 @@ class Recorder(FakeMode):
         if t.requires_grad:
             raise Unsupported("constant", "a real tensor that requires grad appeared inside the graph")
         rules.require_plain(t)
+        self._require_mode(t.is_inference())
         value = Value(spec_of(t, t.device))
         self.constants.append((t, value))
         fake = self._placeholder(t, value)
@@ -230,6 +247,8 @@ class Recorder(FakeMode):
 
     def decompose(self, rule: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Run a decomposition under this recorder, below autograd."""
+        if self.sizes is not None:
+            args, kwargs = torch_sizes(args, self.sizes), torch_sizes(kwargs, self.sizes)
         torch._C._push_on_torch_dispatch_stack(self)
         try:
             with torch._C._ExcludeDispatchKeyGuard(_BELOW_AUTOGRAD):
@@ -259,19 +278,14 @@ class Recorder(FakeMode):
 
 
 def _is_contiguous(spec: Spec) -> bool:
-    expected = 1
-    for n, s in zip(reversed(spec.shape), reversed(spec.stride), strict=True):
-        if s != expected:
-            return False
-        expected *= max(n, 1)
-    return True
+    return spec.stride == packed(spec.shape)
 
 
 # -- rules by kind -----------------------------------------------------------------------------------------
 
 
 def _pure(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    recipe = rules.pure_recipe(info, key, args, kwargs)
+    recipe = rec.pure_recipe(info, key, args, kwargs)
     if type(recipe) is rules._Literal:
         return recipe.value
     rule = rec._decompositions.get(info.func)
@@ -298,16 +312,12 @@ def _compressed(rec: Recorder, mask: Value) -> Value:
 
 def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     source = args[0]
-    recipe = rules.view_recipe(info, key, args, kwargs)
+    recipe = rec.view_recipe(info, key, args, kwargs)
     grad_mode = torch.is_grad_enabled()
     if type(recipe) is Spec:
         rest = args[1:]
         if info.func is aten.as_strided.default:
-            first = source.home.first.spec
-            inside = first.offset <= recipe.offset and recipe.span() <= first.span()
-            if not (inside and is_dense(first.shape, first.stride)):
-                source.home.reached = True
-                source.home.check()
+            source.home.reach(recipe)
             rest, kwargs = (recipe.shape, recipe.stride, recipe.offset), {}
         step = ViewStep(info.func, rest, kwargs, source.spec, recipe, grad_mode, data=rec.reading_data)
         return rec.alias(source, step, replay(rec, step, rec.read(source)))
@@ -334,6 +344,13 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
     return args[0]
 
 
+def _require_places(fake: FakeTensor) -> None:
+    """Raises: Unsupported where an element is in memory twice: a write to one is seen at the other."""
+    seen = (fake.home.first.spec, fake.spec, *(step.spec for step in fake.path))
+    if any(overlaps_itself(spec) for spec in seen):
+        raise Unsupported("write", "the written tensor overlaps itself in memory")
+
+
 def _require_order(info: OpInfo, args: tuple) -> None:
     target = args[0]
     aliases = [f.spec for f in rules.fakes_in(args[1:], []) if f.home is target.home]
@@ -352,7 +369,11 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
         return _writes_generic(rec, info, args, kwargs)
     keep = {name for _, name in info.writes}
     out_only = all(a.is_out for a in info.func._schema.arguments if a.name in keep)
-    if out_only and info.random and not all(_is_contiguous(f.spec) for f in rules.fakes_in(targets.values(), [])):
+    if (
+        out_only
+        and info.random
+        and not all(_is_contiguous(f.spec) for f in rules.fakes_in(targets.values(), []))
+    ):
         return _writes_generic(rec, info, args, kwargs)
     if out_only:
         plain_kwargs = {k: v for k, v in kwargs.items() if k not in keep}
@@ -451,7 +472,11 @@ def _writes_generic(
     rec: Recorder, info: OpInfo, args: tuple, kwargs: dict, silent: tuple[int, ...] = ()
 ) -> Any:
     """Any writing operator: call it on copies of the storages it writes, aliases among the arguments kept."""
+    if rec.involves_symbols(args, kwargs):
+        fix(rec.sizes, info, args, kwargs, "writes in a way that has no functional form")
     targets = list(rules.written(info, args, kwargs).values()) + [args[p] for p in silent]
+    for f in rules.fakes_in(targets, []):
+        _require_places(f)
     homes = {id(f.home): f.home for f in rules.fakes_in(targets, [])}
     order = list(homes)
     aliases: list[list] = []
@@ -503,13 +528,12 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
     target = args[0]
     if info.func is aten.detach_.default:
         return target
+    if rec.involves_symbols(args, kwargs):
+        fix(rec.sizes, info, args, kwargs, "changes a tensor's metadata")
     before = target.spec
     if info.func is aten.set_.source_Tensor:
-        source = args[1]
-        spec, home = rules.metadata_after(info, args, kwargs)
-        set_metadata(target, spec, home)
-        target.path, target.value, target.seen = source.path, source.value, source.seen
-        return target
+        # It would share memory with the source, but neither a version counter nor a base.
+        raise Unsupported(info.name, "a tensor takes the storage of another")
     spec, home = rules.metadata_after(info, args, kwargs)
     form = _AS_VIEW.get(info.func)
     if form is None or info.func is aten.as_strided_.default:
@@ -526,6 +550,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
             home.base = fresh
             home.version += 1
             return target
+        home.reach(spec)
         form, rest, kwargs = aten.as_strided.default, (spec.shape, spec.stride, spec.offset), {}
     else:
         rest = args[1:]

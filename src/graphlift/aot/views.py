@@ -186,6 +186,8 @@ def _by_strides(rec: Recorder, step: ViewStep, parent: Value, child: Value) -> V
     if step.spec.dtype != parent.spec.dtype or step.spec.conj != parent.spec.conj:
         raise Unsupported(step.func, "a write through this view has no functional form")
     offset = step.spec.offset - step.parent.offset + parent.spec.offset
+    if parent.op is None:  # the kernel refuses an input that requires grad, although autograd is off
+        parent = rec.record(aten.detach.default, (parent,), {}, parent.spec)
     return rec.call(
         aten.as_strided_scatter.default, parent, child, list(step.spec.shape), list(step.spec.stride), offset
     )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..fake.ops import aten
+from ..shapes.expr import Expr, SizeLike, Symbol, free, render
 from .plan import FromInput, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
 from .views import Path, ViewStep
 
@@ -52,6 +53,7 @@ class Source:
             "BELOW": BELOW,
         }
         self.depth = 1
+        self.made: dict[tuple, str] = {}  # by start and steps: the variable that holds the view
 
     def add(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -73,8 +75,22 @@ class Source:
         return scope[function]
 
 
+def size_name(symbol: Symbol) -> str:
+    """The variable that holds a size."""
+    return f"n_{symbol.name}"
+
+
+def size_text(size: SizeLike) -> str:
+    """A size as an expression."""
+    if isinstance(size, int):
+        return repr(size)
+    return f"({render(size, {symbol: size_name(symbol) for symbol in free(size)})})"
+
+
 def literal(src: Source, value: Any) -> str:
     """An argument of a view, as an expression."""
+    if isinstance(value, Expr):
+        return size_text(value)
     if value is None or isinstance(value, (bool, int)):
         return repr(value)
     if isinstance(value, (list, tuple)):
@@ -96,7 +112,7 @@ def view_expression(src: Source, parent: str, step: ViewStep) -> str:
         delta = offset - step.parent.offset
         # The parent's offset at run time may be another; aliases keep their distance from it.
         held = src.name("as_strided_from", _as_strided_from)
-        return f"{held}({parent}, {tuple(size)}, {tuple(stride)}, {delta})"
+        return f"{held}({parent}, {literal(src, tuple(size))}, {literal(src, tuple(stride))}, {size_text(delta)})"
     return _call(src, _METHODS, step.func, parent, step.args, step.kwargs)
 
 
@@ -123,15 +139,28 @@ def _call(src: Source, methods: dict, func: Any, parent: str, args: tuple, kwarg
 
 
 def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
-    """An expression for `path` replayed on `start`; steps made in the other grad mode get statements of their own."""
+    """An expression for `path` replayed on `start`.
+
+    Steps made in the other grad mode get statements of their own, and so do detached aliases, which are the base of
+    their views and made once. What changes its own metadata in place is not shared.
+    """
     expression = start
-    for step in path:
-        if step.grad_mode == grad_mode:
+    alone = max((n for n, step in enumerate(path) if step.in_place), default=-1)
+    for n, step in enumerate(path):
+        owner = step.data or step.func is aten.detach.default
+        if step.grad_mode == grad_mode and not owner:
             expression = view_expression(src, expression, step)
             continue
-        label = f"v{len(src.lines)}"
-        src.add(f"{label} = {expression}")
-        _in_mode(src, step.grad_mode, grad_mode, f"{label} = {view_expression(src, label, step)}")
+        key = (start, *map(id, path[: n + 1]))
+        known = src.made.get(key) if n > alone else None
+        if known is not None:
+            expression = known
+            continue
+        label = src.made[key] = f"v{len(src.lines)}"
+        if step.in_place:
+            src.add(f"{label} = {expression}")
+            expression = label
+        _in_mode(src, step.grad_mode, grad_mode, f"{label} = {view_expression(src, expression, step)}")
         expression = label
     return expression
 
@@ -178,7 +207,8 @@ def _output(src: Source, plan: Any, result: str, grad: bool, k: int, items: list
 
 def _by_geometry(src: Source, start: str, g: Geometry, grad: bool) -> str:
     held = src.name("as_strided_from", _as_strided_from)
-    expression = f"{held}({start}, {g.spec.shape}, {g.spec.stride}, {g.delta})"
+    layout = f"{literal(src, g.spec.shape)}, {literal(src, g.spec.stride)}, {size_text(g.delta)}"
+    expression = f"{held}({start}, {layout})"
     if not g.is_view:
         return expression + ".detach()"
     if g.grad_mode == grad:
@@ -250,12 +280,17 @@ def _base_statements(src: Source, bases: list[SyntheticBase], result: str) -> li
 
 def add_prologue(src: Source, around: Surroundings) -> str:
     """Statements before the graph runs; gives the expression of its arguments."""
+    sizes = ""
+    if around.symbols:
+        src.add(f"n, i = i[{around.tensors}:], i[:{around.tensors}]")
+        src.add(f"{''.join(size_name(s) + ', ' for s in around.symbols)}= n")
+        sizes = ", *n"
     for i, offset in around.offsets.items():
-        src.add(f"if i[{i}].storage_offset() != {offset}: return eager(*i)")
+        src.add(f"if i[{i}].storage_offset() != {offset}: return eager(*i{sizes})")
     for n, base in enumerate(around.bases):
         held = src.name("flat", _flat)
         src.add(f"b{n} = {held}(i[{base.members[0]}], {base.numel})")
-    return "".join(f", b{n}" for n in range(len(around.bases)))
+    return "".join(f", b{n}" for n in range(len(around.bases))) + sizes
 
 
 def _flat(t: torch.Tensor, numel: int) -> torch.Tensor:
