@@ -6,6 +6,7 @@ Always: no user code runs for real; what a lookup depended on (instance keys, MR
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import sys
@@ -35,6 +36,7 @@ from .trackers import (
     NONE,
     CellVar,
     ConstVar,
+    DequeVar,
     DictVar,
     DictViewVar,
     FunctionVar,
@@ -105,6 +107,7 @@ def python_type(tracker: Tracker) -> type:
 
 TYPES: dict[type, type] = {
     ListVar: list,
+    DequeVar: collections.deque,
     TupleVar: tuple,
     FunctionVar: types.FunctionType,
     IdVar: int,
@@ -119,6 +122,8 @@ def _iterator_type(tracker: IteratorVar) -> type:
     if isinstance(builtin, type):
         return builtin
     owner = getattr(tracker, "owner", None)
+    if type(owner) is DequeVar:
+        return type(iter(collections.deque()))
     if type(owner) is ConstVar:
         return type(iter(owner.value))
     return type(iter(())) if type(owner) is TupleVar else type(iter([]))
@@ -167,6 +172,10 @@ def find_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
     if isinstance(raw, types.ClassMethodDescriptorType):
         return MethodVar(ConstVar(raw), ConstVar(cls, Const(cls, cls.__name__)))
+    if type(raw) in PLAIN_CONSTANTS:
+        return cap.from_python(raw)
+    if type(obj) is DequeVar and name == "maxlen":
+        return ConstVar(obj.maxlen)
     raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
 
 

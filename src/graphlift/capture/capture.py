@@ -195,7 +195,7 @@ class Capture:
         self.tensor_attrs: dict[int, dict[str, Tracker]] = {}
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
-        self.raise_points: dict[int, tuple[int, Tracker]] = {}
+        self.raise_points: dict[int, tuple[int, str, Tracker]] = {}
         self.generators: list[Any] = []
         self.tracebacks: dict[int, OpaqueVar] = {}
         self._identity_keys: dict[int, TrackerKey] = {}
@@ -534,7 +534,7 @@ class Capture:
         if handled is not None and handled is not error and type(error) is ObjectVar:
             error.slots.setdefault("__context__", handled)
         if id(error) not in self.raise_points:
-            self.raise_points[id(error)] = self.break_step(), error
+            self.raise_points[id(error)] = self.break_step(), self.user_stack(), error
 
     def traceback_of(self, error: Tracker) -> Tracker:
         """``error.__traceback__``: None before it is raised, then what only the interpreter has."""

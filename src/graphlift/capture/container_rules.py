@@ -38,6 +38,7 @@ from .trackers import (
     ObjectVar,
     SetVar,
     Tracker,
+    TupleVar,
 )
 
 Args = list[Tracker]
@@ -88,6 +89,12 @@ def _list_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ListVar(list(own(cap, args[0], ListVar).items))
 
 
+@rule(collections.deque)
+def _deque(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    items = TupleVar(iterate(cap, args[0])) if args else TupleVar([])  # an iterable may be endless
+    return run(cap, collections.deque, [items, *args[1:]], kwargs)
+
+
 # --- dict -------------------------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +108,8 @@ def _update(cap: Capture, target: DictVar, args: Args, kwargs: Kwargs) -> None:
             for key, value in mapping_items(cap, source):
                 cap.dict_set(target, key, value)
         else:
-            run(cap, dict.update, [target, source], {})
+            ordered = issubclass(target.cls, collections.OrderedDict)
+            run(cap, collections.OrderedDict.update if ordered else dict.update, [target, source], {})
     for name, value in kwargs.items():
         cap.dict_set(target, name, value)
 

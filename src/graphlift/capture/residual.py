@@ -12,7 +12,7 @@ import inspect
 import itertools
 import linecache
 import types
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +22,13 @@ from ..guards import Const, Source
 from ..shapes.expr import SizeLike, free, render
 from .breaks import RunEagerly
 from .capture import Capture, describe
-from .frame import CallIter, DictIter, GeneratorVar, RangeIter, SeqIter, SetIter
+from .frame import CallIter, DequeIter, DictIter, GeneratorVar, RangeIter, SeqIter, SetIter
 from .loops import LoopIterVar, loop_expr
 from .trackers import (
     ArrayVar,
     CellVar,
     ConstVar,
+    DequeVar,
     DictVar,
     DictViewVar,
     FunctionVar,
@@ -213,6 +214,21 @@ class Residual:
             lambda: f"{make}({{{items()}}})" if make else f"{{{items()}}}",
         )
 
+    def _deque(self, tracker: DequeVar) -> str:
+        make = self.constant(deque)
+        limit = "" if tracker.maxlen is None else f", {tracker.maxlen}"
+        empty = f"{make}((){limit})"
+
+        def items() -> str:
+            return f"[{self.exprs(tracker.items)}]"
+
+        return self.container(
+            tracker,
+            empty,
+            lambda name: [f"{name}.extend({items()})"],
+            lambda: f"{make}({items()}{limit})",
+        )
+
     def _set(self, tracker: SetVar) -> str:
         name = self.memo[id(tracker)] = self.fresh("v")
         make = "set" if tracker.cls is set else "frozenset"
@@ -336,6 +352,13 @@ class Residual:
             return self._keep(tracker, "it", "iter(())" if type(tracker.owner) is TupleVar else "iter([])")
         return self._keep(
             tracker, "it", f"{self.constant(iterator_at)}({self.expr(tracker.owner)}, {tracker.position})"
+        )
+
+    def _deque_iterator(self, tracker: DequeIter) -> str:
+        if tracker.done:
+            return self._keep(tracker, "it", f"iter({self.constant(deque)}())")
+        return self._keep(
+            tracker, "it", f"{self.constant(advanced)}(iter({self.expr(tracker.owner)}), {tracker.position})"
         )
 
     def _dict_iterator(self, tracker: DictIter) -> str:
@@ -467,6 +490,7 @@ class Residual:
 
 BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     ListVar: Residual._list,
+    DequeVar: Residual._deque,
     TupleVar: Residual._tuple,
     DictVar: Residual._dict,
     SetVar: Residual._set,
@@ -480,6 +504,7 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     IdVar: Residual._id,
     SeqIter: Residual._sequence_iterator,
     SetIter: Residual._sequence_iterator,
+    DequeIter: Residual._deque_iterator,
     DictIter: Residual._dict_iterator,
     RangeIter: Residual._range_iterator,
     CallIter: Residual._call_iterator,

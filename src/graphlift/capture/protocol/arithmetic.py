@@ -235,5 +235,8 @@ def unary(cap: Capture, symbol: str, operand: Tracker) -> Tracker:
     if type(operand) is TensorVar:
         return cap.emit("call_function", fn, [operand], {}, fn)
     if cap.type_attr(python_type(operand), name) is ABSENT:
-        raise cap.raise_(TypeError, f"bad operand type for {'abs()' if symbol == 'abs' else f'unary {symbol}'}: '{python_type(operand).__name__}'")
+        raise cap.raise_(
+            TypeError,
+            f"bad operand type for {'abs()' if symbol == 'abs' else f'unary {symbol}'}: '{python_type(operand).__name__}'",
+        )
     return call_special(cap, operand, name, [])
