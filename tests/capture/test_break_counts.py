@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 
 import graphlift
 from graphlift.api import Settings
+from graphlift.errors import GraphBreakError
 from tests.equality import assert_equal
 
 
@@ -352,3 +353,87 @@ def test_loops_stay_exact(fn: Callable[..., Any]) -> None:
     compiled = graphlift.compile(fn, backend="eager")
     for _ in range(2):
         assert_equal(compiled(X()), fn(X()))
+
+
+# --- limits and stances --------------------------------------------------------------------------------------------
+
+
+def scaled(x: Tensor, factor: float) -> Tensor:
+    x = x * factor
+    print(factor, end="")
+    return x + factor
+
+
+def never_the_same(x: Tensor, n: int) -> Any:
+    factor, texts = 1.0, []
+    for i in range(n):
+        factor *= 0.75
+        x = scaled(x, factor)
+        texts.append(f"{i}:{factor}")
+    return x, factor, texts
+
+
+def test_at_the_cache_limit_the_rest_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = graphlift.compile(never_the_same, backend="eager")
+    want = never_the_same(X(), 30)
+    printed = capsys.readouterr().out
+    with pytest.warns(RuntimeWarning, match="cache_size_limit"):
+        got = compiled(X(), 30)
+    assert_equal(got, want)
+    assert capsys.readouterr().out == printed
+    assert_equal(compiled(X(), 5), never_the_same(X(), 5))
+
+
+def deep(x: Tensor, n: int) -> Tensor:
+    x = x + 1
+    print(n, end="")
+    return x if n == 0 else deep(x, n - 1) * 2
+
+
+def test_deep_recursion_with_a_break_at_each_level(capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = graphlift.compile(deep, backend="eager")
+    for n in (3, 60, 3):
+        assert_equal(compiled(X(), n), deep(X(), n))
+        half = len(out := capsys.readouterr().out) // 2
+        assert out[:half] == out[half:]
+
+
+def test_force_eager_in_the_middle_and_entries_survive_it() -> None:
+    recorder = Recorder()
+
+    @graphlift.disable
+    def switch() -> None:
+        graphlift.set_stance(stance)
+
+    def stops(x: Tensor) -> Tensor:
+        x = x * 2
+        switch()
+        return x + 3
+
+    def calls_it(x: Tensor) -> Tensor:
+        return stops(x - 1) / 2
+
+    stance = "default"
+    compiled = recorder.compile(calls_it)
+    assert_equal(compiled(X()), X() + 0.5)
+    made, runs = len(recorder.regions), recorder.runs
+    try:
+        stance = "force_eager"
+        assert_equal(compiled(X()), X() + 0.5)  # compiled up to the change, then as it is written
+        assert (len(recorder.regions), recorder.runs) == (made, runs + 1)
+        assert_equal(compiled(X()), X() + 0.5)
+        assert (len(recorder.regions), recorder.runs) == (made, runs + 1)
+    finally:
+        graphlift.set_stance("default")
+    stance = "default"
+    assert_equal(compiled(X()), X() + 0.5)
+    assert (len(recorder.regions), recorder.runs) == (made, runs + 3)
+
+
+def test_fullgraph_names_every_frame_of_the_first_break() -> None:
+    compiled = graphlift.compile(calls_deep, backend="eager", fullgraph=True)
+    with pytest.raises(GraphBreakError, match="print-or-io") as caught:
+        compiled(X())
+    text = str(caught.value)
+    places = [text.index(f", in {name}") for name in ("calls_deep\n", "calls\n", "stop_inside\n")]
+    assert places == sorted(places) and "next step:" in text

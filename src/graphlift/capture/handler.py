@@ -66,6 +66,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     tensor_attributes,
     text_rules,
     torch_rules,
+    transform_rules,
 )
 from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly, Stopped
@@ -271,6 +272,8 @@ def _capture_with(
     for _ in range(MAX_RESTARTS):
         try:
             cap, end = _execute(func, args, stop_at, varying, sizes.again(), policy)
+            if cap.size_sources:
+                cap.builder.place_sizes(cap.sizes, cap.size_sources)
             residual = Residual(cap)
             try:
                 tail = _tail(residual, end)
@@ -345,8 +348,8 @@ def _execute(
         raise _Restart(stop.step, _reason(stop.code, stop.detail, stop.stack, frame)) from None
     except Raised as raised:
         detail = f"{python_type(raised.value).__name__} leaves the function"
-        step, _ = cap.raise_points[id(raised.value)]
-        raise _Restart(step, _reason("exception-raised", detail, "", frame)) from None
+        step, stack, _ = cap.raise_points[id(raised.value)]
+        raise _Restart(step, _reason("exception-raised", detail, stack, frame)) from None
     finally:
         while cap.closers:
             cap.closers.pop()()
