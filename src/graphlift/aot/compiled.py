@@ -19,7 +19,7 @@ from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
 from .absent import without
-from .emit import emit, fake_of
+from .emit import Input, emit, example_of
 from .ir import Op, Trace, Value, memory_root, substitute
 from .joint import Joint, trace_joint
 from .listing import ListingRecorder
@@ -148,17 +148,27 @@ def _eager(gm: fx.GraphModule) -> Callable[..., tuple]:
     return run
 
 
-def _named(prefix: str, values: Sequence[Value]) -> list[tuple[str, Value]]:
+def _named(prefix: str, values: Sequence[Value]) -> list[tuple[str, Input]]:
     return [(f"{prefix}{k}", v) for k, v in enumerate(values)]
 
 
-def _inputs_named(joint: Joint) -> list[tuple[str, Value]]:
-    count = len(joint.leaves)
-    return _named("input", joint.trace.inputs[:count]) + _named("constant", joint.trace.inputs[count:])
+def _inputs_named(joint: Joint) -> list[tuple[str, Input]]:
+    count, inputs = len(joint.leaves), joint.trace.inputs
+    bases = count + len(joint.around.bases)
+    return [
+        *_named("input", inputs[:count]),
+        *_named("base", inputs[count:bases]),
+        *_sizes_named(joint),
+        *_named("constant", inputs[bases:]),
+    ]
 
 
-def _fakes(inputs: list[tuple[str, Value]]) -> list[FakeTensor]:
-    return [fake_of(v.spec) for _, v in inputs]
+def _sizes_named(joint: Joint) -> list[tuple[str, Input]]:
+    return [(symbol.name, symbol) for symbol in joint.around.symbols]
+
+
+def _fakes(inputs: list[tuple[str, Input]], joint: Joint) -> list[Any]:
+    return [example_of(given, joint.sizes) for _, given in inputs]
 
 
 def _build_inference(
@@ -166,10 +176,10 @@ def _build_inference(
 ) -> Compiled:
     trace, around = joint.trace, joint.around
     inputs = _inputs_named(joint)
-    graph = emit(inputs, trace.ops, list(trace.outputs), "inference")
+    graph = emit(inputs, trace.ops, list(trace.outputs), "inference", joint.sizes)
     forms.put("inference", graph)
     start = time.perf_counter()
-    compiled = fw(graph, _fakes(inputs))
+    compiled = fw(graph, _fakes(inputs, joint))
     src = Source("def run(*i):")
     extra = add_prologue(src, around)
     constants = "".join(f", c{k}" for k in range(len(joint.constants)))
@@ -221,26 +231,29 @@ def _build_training(
     split = partitioner(trace, free)
     handover = _Handover(joint, split)
     inputs = _inputs_named(joint)
-    forward = emit(inputs, handover.forward, handover.forward_outputs, "forward")
+    forward = emit(inputs, handover.forward, handover.forward_outputs, "forward", joint.sizes)
     forms.put("forward", forward)
     forms.later("joint", lambda: _emit_joint(joint, inputs))
     backward_inputs = handover.backward_inputs()
-    forms.later("backward", lambda: emit(backward_inputs, handover.backward, list(trace.grads), "backward"))
+    forms.later(
+        "backward",
+        lambda: emit(backward_inputs, handover.backward, list(trace.grads), "backward", joint.sizes),
+    )
     partitioned = time.perf_counter()
-    compiled = fw(forward, _fakes(inputs))
+    compiled = fw(forward, _fakes(inputs, joint))
     layout = handover.layout
     refusal = _refusal(joint)
     again = Again(gm, layout, _correspondence(around), refusal)
 
     def compile_backward(here: tuple[bool, ...] | None) -> Callable[[list], Sequence]:
         if here is None:
-            return bw(forms["backward"], _fakes(backward_inputs))
+            return bw(forms["backward"], _fakes(backward_inputs, joint))
         ops, grads = without(handover.backward, trace.tangents, trace.grads, here)
         absent = {v for v, came in zip(trace.tangents, here, strict=True) if not came}
         used = [k for k, (_, v) in enumerate(backward_inputs) if v not in absent]
         inputs = [backward_inputs[k] for k in used]
-        graph = emit(inputs, ops, grads, "backward")
-        run = bw(graph, _fakes(inputs))
+        graph = emit(inputs, ops, grads, "backward", joint.sizes)
+        run = bw(graph, _fakes(inputs, joint))
         return lambda args: run([args[k] for k in used])
 
     apply, text = make_apply(compiled, compile_backward, layout, again)
@@ -270,10 +283,14 @@ def _build_training(
     return result
 
 
-def _emit_joint(joint: Joint, inputs: list[tuple[str, Value]]) -> fx.GraphModule:
+def _emit_joint(joint: Joint, inputs: list[tuple[str, Input]]) -> fx.GraphModule:
     trace = joint.trace
     return emit(
-        inputs + _named("tangent", trace.tangents), trace.ops, [*trace.outputs, *trace.grads], "joint"
+        inputs + _named("tangent", trace.tangents),
+        trace.ops,
+        [*trace.outputs, *trace.grads],
+        "joint",
+        joint.sizes,
     )
 
 
@@ -375,16 +392,18 @@ class _Handover:
             saved_slots=tuple(k for k, _ in self.saved_slots),
             tangents=tuple((k, t.spec) for k, t in zip(slots, trace.tangents, strict=True)),
             leaves=(*joint.leaves, *(False for _ in around.bases)),
+            symbols=around.symbols,
             tensors=count,
         )
 
-    def backward_inputs(self) -> list[tuple[str, Value]]:
+    def backward_inputs(self) -> list[tuple[str, Input]]:
         trace = self.joint.trace
         count = len(self.layout.leaves)
         saved = [v for _, v in self.saved_inputs] + [v for _, v in self.saved_slots]
         return (
             _named("saved", saved)
             + _named("tangent", trace.tangents)
+            + _sizes_named(self.joint)
             + _named("constant", trace.inputs[count:])
         )
 

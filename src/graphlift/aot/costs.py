@@ -79,7 +79,7 @@ def repeatable(op: Op) -> bool:
 
 def cost_ns(op: Op) -> float:
     """Estimated time of running the operator once."""
-    moved = sum(v.spec.nbytes for v in inputs_of(op)) + sum(v.spec.nbytes for v in op.outs)
+    moved = sum(v.spec.size_bytes() for v in (*inputs_of(op), *op.outs))
     streamed = moved / _BYTES_PER_NS
     if recomputable(op):
         return 0.0 if op.view else streamed
@@ -90,9 +90,9 @@ def cost_ns(op: Op) -> float:
 def _flop(op: Op) -> float | None:
     if op.func in _PRODUCTS:
         a = op.args[0] if len(op.args) == 2 else op.args[1]
-        return 2.0 * op.outs[0].spec.numel() * a.spec.shape[-1]
+        return 2.0 * op.outs[0].spec.concrete().numel() * a.spec.concrete().shape[-1]
     if op.func is aten.convolution.default:
-        return 2.0 * op.outs[0].spec.numel() * math.prod(op.args[1].spec.shape[1:])
+        return 2.0 * op.outs[0].spec.concrete().numel() * math.prod(op.args[1].spec.concrete().shape[1:])
     if op.func in _ATTENTION:
-        return 4.0 * op.args[0].spec.numel() * op.args[1].spec.shape[-2]
+        return 4.0 * op.args[0].spec.concrete().numel() * op.args[1].spec.concrete().shape[-2]
     return None

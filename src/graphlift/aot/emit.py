@@ -14,29 +14,60 @@ from torch import fx
 from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
 from ..fake import FakeMode, FakeStorage, FakeTensor, Spec
+from ..fake.symbolic import plain_mode
 from ..fake.tensor import new_fake
+from ..shapes.expr import Expr, SizeLike, Symbol
+from ..shapes.node import size_nodes, to_symint
+from ..shapes.table import SymbolTable
 from .ir import Op, Value
 
 _PLAIN = FakeMode()  # owner of the fakes in node metadata
+Input = Value | Symbol  # a tensor, or a size that comes as an int
 
 
-def fake_of(spec: Spec) -> FakeTensor:
-    return new_fake(_PLAIN, spec, FakeStorage(spec.nbytes))
+def fake_of(spec: Spec, sizes: SymbolTable | None = None) -> FakeTensor:
+    mode = plain_mode(sizes) if sizes is not None else _PLAIN
+    return new_fake(mode, spec, FakeStorage(spec.nbytes))
+
+
+def example_of(given: Input, sizes: SymbolTable | None = None) -> Any:
+    """What a compiler is told of an input: a fake tensor or a SymInt."""
+    if isinstance(given, Value):
+        return fake_of(given.spec, sizes)
+    assert sizes is not None
+    return to_symint(given, sizes)
 
 
 class Emitter:
     """Builds one graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: SymbolTable | None) -> None:
+        self.sizes = sizes
+        self.size_nodes: dict[Expr, fx.Node] = {}
         self.graph = fx.Graph()
         self.root = torch.nn.Module()
         self.env: dict[Value, fx.Node] = {}
         self._generators: dict[int, fx.Node] = {}
 
-    def placeholder(self, name: str, value: Value) -> None:
+    def placeholder(self, name: str, given: Input) -> None:
         node = self.graph.placeholder(name)
-        node.meta["val"] = fake_of(value.spec)
-        self.env[value] = node
+        node.meta["val"] = example_of(given, self.sizes)
+        if isinstance(given, Value):
+            self.env[given] = node
+        else:
+            self.size_nodes[given] = node
+
+    def size(self, size: SizeLike) -> Any:
+        """The node of a size: operators on the placeholders of its symbols."""
+        if isinstance(size, int):
+            return size
+        node = self.size_nodes.get(size)
+        if node is None:
+            assert self.sizes is not None
+            node = size_nodes(size, self.size, lambda fn, *args: self.graph.call_function(fn, args))
+            node.meta["val"] = to_symint(size, self.sizes)
+            self.size_nodes[size] = node
+        return node
 
     def op(self, op: Op) -> None:
         node = self.graph.create_node("call_function", op.func, self._args(op.args), self._args(op.kwargs))
@@ -47,10 +78,10 @@ class Emitter:
             meta["source"] = source.name
         if len(op.outs) == 1 and op.outs[0].index == ():
             value = op.outs[0]
-            meta["val"] = fake_of(value.spec)
+            meta["val"] = fake_of(value.spec, self.sizes)
             self.env[value] = node
             return
-        meta["val"] = _nested([(v.index, fake_of(v.spec)) for v in op.outs])
+        meta["val"] = _nested([(v.index, fake_of(v.spec, self.sizes)) for v in op.outs])
         for v in op.outs:
             part, val = node, meta["val"]
             for i in v.index:
@@ -72,6 +103,8 @@ class Emitter:
             return {k: self._args(v) for k, v in a.items()}
         if cls is torch.Generator:
             return self._generator(a)
+        if isinstance(a, Expr):
+            return self.size(a)
         return a
 
     def _generator(self, g: torch.Generator) -> fx.Node:
@@ -86,7 +119,7 @@ class Emitter:
 
     def finish(self, outputs: list[Value | None], name: str) -> fx.GraphModule:
         out = self.graph.output(tuple(None if v is None else self.env[v] for v in outputs))
-        out.meta["val"] = tuple(None if v is None else fake_of(v.spec) for v in outputs)
+        out.meta["val"] = tuple(None if v is None else fake_of(v.spec, self.sizes) for v in outputs)
         for node in self.graph.nodes:
             if node.target is operator.getitem and not node.users:
                 self.graph.erase_node(node)
@@ -106,10 +139,14 @@ def _nested(parts: list[tuple[tuple[int, ...], FakeTensor]]) -> Any:
 
 
 def emit(
-    inputs: list[tuple[str, Value]], ops: list[Op], outputs: list[Value | None], name: str
+    inputs: list[tuple[str, Input]],
+    ops: list[Op],
+    outputs: list[Value | None],
+    name: str,
+    sizes: SymbolTable | None = None,
 ) -> fx.GraphModule:
     """One graph from these inputs through these operators to these outputs."""
-    e = Emitter()
+    e = Emitter(sizes)
     for label, value in inputs:
         e.placeholder(label, value)
     for op in ops:

@@ -6,15 +6,14 @@ Always: "no" is certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from ..fake import Spec, Unsupported
+from ..fake import Spec
 
 _COUNTED = 1 << 22  # elements that are looked at one by one, when strides alone do not tell
 
 
 def overlaps_itself(spec: Spec) -> bool:
     """Whether two elements may be the same place in memory."""
+    spec = spec.concrete()
     reach = 0
     for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.stride, strict=True) if n > 1):
         if stride <= reach:
@@ -25,6 +24,7 @@ def overlaps_itself(spec: Spec) -> bool:
 
 def share_memory(a: Spec, b: Spec) -> bool:
     """Whether an element of `a` lies where an element of `b` does."""
+    a, b = a.concrete(), b.concrete()
     if 0 in a.shape or 0 in b.shape:
         return False
     if a.dtype.itemsize != b.dtype.itemsize:
@@ -57,10 +57,8 @@ def _places(spec: Spec) -> set[int]:
     return set(places)
 
 
-def require_whole_overlap(name: str, target: Spec, others: Iterable[Spec]) -> None:
-    """Raises: Unsupported where an operator would read, elsewhere, memory it has already written."""
-    for other in others:
-        if other is not target and share_memory(target, other):
-            same = (other.shape, other.stride, other.offset) == (target.shape, target.stride, target.offset)
-            if not same:
-                raise Unsupported(name, "reads memory that it also writes, in eager's order")
+def overlaps_partly(target: Spec, other: Spec) -> bool:
+    """Whether `other` reads, elsewhere, memory that is written as `target`."""
+    if other is target or not share_memory(target, other):
+        return False
+    return (other.shape, other.stride, other.offset) != (target.shape, target.stride, target.offset)

@@ -68,7 +68,7 @@ def partition(trace: Trace, free: set[Value] = frozenset(), *, budget: float = 1
 
 
 def _bytes(saved: list[Value]) -> int:
-    return sum(v.spec.nbytes for v in saved if v.op is not None)
+    return sum(v.spec.size_bytes() for v in saved if v.op is not None)
 
 
 def save_all(trace: Trace, free: set[Value] = frozenset()) -> Split:
@@ -133,7 +133,7 @@ class _Problem:
         if v in self.free:
             return 0.0
         extra = v.op is not None and v not in self.written and recomputable(v.op) and bytes_per_ns == INFINITE
-        return max(v.spec.nbytes, 1) * (_EXTRA_WRITE if extra else 1)
+        return max(v.spec.size_bytes(), 1) * (_EXTRA_WRITE if extra else 1)
 
     def _cost_to_repeat(self, v: Value, bytes_per_ns: float) -> float:
         op = v.op

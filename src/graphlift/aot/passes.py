@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..fake.ops import aten
+from ..shapes.expr import Expr, SizeLike
 from .ir import FORWARD, Op, Trace, Value, inputs_of, memory_root, substitute
 
 Clone = Callable[[Value], Value]
@@ -99,13 +100,27 @@ def unused_random(trace: Trace) -> list[Value]:
     ]
 
 
-def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the elements fill a block of memory, each place once."""
+def is_dense(shape: tuple[SizeLike, ...], stride: tuple[SizeLike, ...]) -> bool:
+    """Whether the elements fill a block of memory, each place once, whatever the symbols in it are."""
+    if any(isinstance(n, Expr) for n in (*shape, *stride)):
+        return _is_dense_in_symbols(shape, stride)
     expected = 1
     for s, n in sorted((s, n) for n, s in zip(shape, stride, strict=True) if n != 1):
         if s != expected:
             return False
         expected *= n
+    return True
+
+
+def _is_dense_in_symbols(shape: tuple[SizeLike, ...], stride: tuple[SizeLike, ...]) -> bool:
+    expected: SizeLike = 1
+    left = [d for d, n in enumerate(shape) if n != 1]
+    while left:
+        following = next((d for d in left if stride[d] == expected), None)
+        if following is None:
+            return False
+        expected = expected * shape[following]
+        left.remove(following)
     return True
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..fake import Spec
+from ..shapes.expr import Symbol
 from .views import Path
 
 
@@ -107,4 +108,6 @@ class Surroundings:
     grad_mode: bool = True
     grad_mode_after: bool = True
     autocast: bool = False
+    tensors: int = 0  # inputs that are tensors
+    symbols: tuple[Symbol, ...] = ()  # of the inputs that are sizes, which come after them
     offsets: dict[int, int] = field(default_factory=dict)  # inputs whose storage offset the graph depends on

@@ -24,7 +24,7 @@ from ..fake.view_rules import packed
 from . import mutating, training_ops
 from .effect_ops import EFFECTS
 from .ir import FORWARD, Op, Trace, Value
-from .overlap import overlaps_itself, require_whole_overlap
+from .overlap import overlaps_itself, overlaps_partly
 from .passes import is_dense
 from .views import ViewStep, replay, same_layout, scatter, shifted, single_views
 
@@ -135,7 +135,8 @@ class Recorder(FakeMode):
         """Make `value` the fake's value, and with it its storage's."""
         home = fake.home
         home.constant = None
-        _require_places(fake)
+        if _repeats(fake):
+            raise Unsupported("write", "the written tensor overlaps itself in memory")
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
             home.version += 1
@@ -331,9 +332,8 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
 
 def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     rules._inplace(rec, info, key, args, kwargs)  # eager's errors
-    _require_order(info, args)
     form = functional_form(info.func)
-    if form is None or (info.random and not _is_contiguous(args[0].spec)):
+    if _by_place(args) or form is None or (info.random and not _is_contiguous(args[0].spec)):
         # Random operators fill in memory order, so they must see the very strides that eager's tensor has.
         return _writes_generic(rec, info, args, kwargs)
     result = rec.dispatch(form, mutating.with_defaults(info.func, form, args, kwargs), kwargs)
@@ -344,18 +344,18 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
     return args[0]
 
 
-def _require_places(fake: FakeTensor) -> None:
-    """Raises: Unsupported where an element is in memory twice: a write to one is seen at the other."""
-    seen = (fake.home.first.spec, fake.spec, *(step.spec for step in fake.path))
-    if any(overlaps_itself(spec) for spec in seen):
-        raise Unsupported("write", "the written tensor overlaps itself in memory")
+def _repeats(fake: FakeTensor) -> bool:
+    """Whether an element may be in memory twice: a write to one place is seen at the other."""
+    return any(
+        overlaps_itself(spec) for spec in (fake.home.first.spec, fake.spec, *(step.spec for step in fake.path))
+    )
 
 
-def _require_order(info: OpInfo, args: tuple) -> None:
+def _by_place(args: tuple) -> bool:
+    """Whether the result depends on where in memory, and in which order, elements are written."""
     target = args[0]
     aliases = [f.spec for f in rules.fakes_in(args[1:], []) if f.home is target.home]
-    if aliases:
-        require_whole_overlap(info.name, target.spec, aliases)
+    return _repeats(target) or any(overlaps_partly(target.spec, other) for other in aliases)
 
 
 def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
@@ -476,7 +476,8 @@ def _writes_generic(
         fix(rec.sizes, info, args, kwargs, "writes in a way that has no functional form")
     targets = list(rules.written(info, args, kwargs).values()) + [args[p] for p in silent]
     for f in rules.fakes_in(targets, []):
-        _require_places(f)
+        if overlaps_itself(f.home.base.spec):
+            raise Unsupported(info.name, "the written tensor overlaps itself in memory")
     homes = {id(f.home): f.home for f in rules.fakes_in(targets, [])}
     order = list(homes)
     aliases: list[list] = []
@@ -609,7 +610,8 @@ def _copy_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
         return target
     info = op_info(func)
     rules._inplace(rec, info, metadata_key(func, args, kwargs), args, kwargs)
-    _require_order(info, args)
+    if _by_place(args):
+        return _writes_generic(rec, info, args, kwargs)
     rec.write(target, rec.read(source))
     return target
 
@@ -618,7 +620,10 @@ def _fill_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
     """Filling with a number does not depend on the old contents."""
     target = args[0]
     fill = args[1] if len(args) > 1 else 0
-    rules._inplace(rec, op_info(func), metadata_key(func, args, kwargs), args, kwargs)
+    info = op_info(func)
+    rules._inplace(rec, info, metadata_key(func, args, kwargs), args, kwargs)
+    if _repeats(target):
+        return _writes_generic(rec, info, args, kwargs)
     spec = target.spec
     if isinstance(fill, bool) or spec.dtype.is_complex or not isinstance(fill, (int, float)):
         form = aten.fill.Scalar

@@ -30,7 +30,7 @@ def eager_saved_bytes(outputs: Iterable[FakeTensor], inputs: Iterable[FakeTensor
         for fake in _saved_by(node):
             if id(fake.home) not in seen:
                 seen.add(id(fake.home))
-                total += fake.home.nbytes
+                total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes
     return total
 
 

@@ -17,7 +17,8 @@ from torch import Tensor, fx
 
 from ..fake import Spec
 from ..frame import call_disabled
-from .wrapper import Source
+from ..shapes.expr import Symbol
+from .wrapper import Source, literal, size_name
 
 # Given which tangents come (None: all), the compiled backward.
 CompileBackward = Callable[[tuple[bool, ...] | None], Callable[[list], Sequence]]
@@ -40,7 +41,8 @@ class Layout:
     saved_slots: tuple[int, ...]
     tangents: tuple[tuple[int, Spec], ...]
     leaves: tuple[bool, ...]  # inputs that are leaves and require grad: found again through the graph
-    tensors: int  # number of inputs
+    tensors: int  # number of inputs that are tensors
+    symbols: tuple[Symbol, ...] = ()  # of the sizes that follow them
 
 
 def make_apply(
@@ -64,6 +66,9 @@ def make_apply(
     src.add("ctx.set_materialize_grads(False)")
     refs = [k for k, leaf in enumerate(layout.leaves) if not leaf]
     src.add(f"ctx.inputs = ({''.join(f'ref(i[{k}]), ' for k in refs)})")
+    sizes = ", *ctx.sizes" if layout.symbols else ""
+    if sizes:
+        src.add(f"ctx.sizes = i[{layout.tensors}:]")
     src.add(f"return tuple(o[:{layout.outputs}])")
     forward_text = src.text()
     src.names.update(fw=fw, ref=weakref.ref)
@@ -73,6 +78,8 @@ def make_apply(
     src = Source("def backward(ctx, *g):")
     src.add("if grad_enabled(): return again(ctx, g)")
     src.add("s = ctx.saved_tensors")
+    if sizes:
+        src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
     used = []
     for n, (k, _) in enumerate(layout.tangents):
         src.add(f"t{n} = g[{k}]")
@@ -82,10 +89,12 @@ def make_apply(
         f"run = holder.run if {' and '.join(f'{t} is not None' for t in used)} else holder.partial(({here}))"
     )
     for n, (_, spec) in enumerate(layout.tangents):
-        fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)})"
-        src.add(f"if t{n} is not None and t{n}.stride() != {spec.stride}: t{n} = {fixed}")
+        shape, stride = literal(src, spec.shape), literal(src, spec.stride)
+        fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)}, {shape}, {stride})"
+        src.add(f"if t{n} is not None and t{n}.stride() != {stride}: t{n} = {fixed}")
     src.add("with Guard(BELOW):")
-    src.add(f"    return tuple(run([*s, {', '.join(used)}{constants}]))")
+    absent = f" + ({'None, ' * len(layout.symbols)})" if sizes else ""
+    src.add(f"    return tuple(run([*s, {', '.join(used)}{sizes}{constants}])){absent}")
     backward_text = src.text()
     src.names.update(holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
     for k, c in enumerate(layout.constants):
@@ -103,9 +112,9 @@ def _slot_items(slots: tuple[int, ...]) -> list[str]:
     return [f"o[{k}]" for k in slots]
 
 
-def _arrive(t: Tensor, spec: Spec) -> Tensor:
+def _arrive(t: Tensor, spec: Spec, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
     """An incoming gradient in the layout the backward was compiled for."""
-    fixed = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
+    fixed = torch.empty_strided(shape, stride, dtype=spec.dtype, device=spec.device)
     return fixed.copy_(t)
 
 
@@ -150,7 +159,7 @@ class Again:
         inputs = self._inputs(ctx)
         with torch.enable_grad():
             mine = [t.view_as(t) if t.requires_grad else t for t in inputs]
-            outs = self.gm.forward(*mine)
+            outs = self.gm.forward(*mine, *(ctx.sizes if self.layout.symbols else ()))
             if not isinstance(outs, (tuple, list)):
                 outs = (outs,)
             pairs = [

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from ..guards import Source
-from ..shapes.expr import Expr, Symbol
+from ..shapes.expr import Expr, Symbol, free
 from ..shapes.node import size_nodes, to_symint
 from ..shapes.table import SymbolTable
 from .breaks import Break
@@ -80,6 +80,13 @@ class GraphBuilder:
             found.meta["example_value"] = found.meta["val"] = value
             self._sizes[size] = found
         return found
+
+    def place_sizes(self, table: SymbolTable, sources: dict[Symbol, Source]) -> None:
+        """Make every symbol in the inputs' metadata an input of its own."""
+        specs = [fake.spec for fake, _ in self.input_versions]
+        sizes = [n for spec in specs if spec.symbolic for n in (*spec.shape, *spec.stride)]
+        for symbol in dict.fromkeys(s for n in sizes for s in sorted(free(n), key=lambda s: s.name)):
+            self.size_node(symbol, table, sources)
 
     def _size_op(self, fn: Callable[..., Any], *args: Any) -> fx.Node:
         return self.graph.create_node("call_function", fn, args, {})

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from ..shapes.expr import Expr, SizeLike
+from ..shapes.expr import Expr, SizeLike, evaluate
+from ..shapes.table import recent_hints
 
 META = torch.device("meta")
 _INTERNED: dict[tuple, Spec] = {}
@@ -54,6 +55,21 @@ class Spec:
         for s in self.shape:
             n *= s
         return n
+
+    def concrete(self) -> Spec:
+        """As in the call last captured: for estimates, and where no size decides the answer."""
+        if not self.symbolic:
+            return self
+        shape, stride, offset = (
+            tuple([evaluate(n, recent_hints) for n in self.shape]),
+            tuple([evaluate(n, recent_hints) for n in self.stride]),
+            evaluate(self.offset, recent_hints),
+        )
+        return make_spec(shape, stride, offset, self.dtype, self.device, self.layout, self.conj, self.neg)
+
+    def size_bytes(self) -> int:
+        """`nbytes` as a number; an estimate where it is symbolic."""
+        return evaluate(self.nbytes, recent_hints)
 
     def __repr__(self) -> str:
         flags = ("" if not self.conj else ", conj") + ("" if not self.neg else ", neg")

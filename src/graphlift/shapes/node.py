@@ -219,10 +219,16 @@ def is_packed(
     for d in order:
         if shape[d] == 1:
             continue
-        if stride[d] != expected and not table.decide(Relation("==", stride[d], expected)):
+        if stride[d] != expected and not _same(table, stride[d], expected):
             return False
         expected = expected * shape[d]
     return True
+
+
+def _same(table: SymbolTable, a: SizeLike, b: SizeLike) -> bool:
+    """Whether two strides are equal; once the guards are made, only what is certain is."""
+    relation = Relation("==", a, b)
+    return table.is_true(relation) is True if table.frozen else table.decide(relation)
 
 
 def _has_order(

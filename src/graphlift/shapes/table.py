@@ -31,6 +31,10 @@ _WITNESS_TRIES = 400
 VARIES = Range(2, None)  # what a symbol may be: 0 and 1 behave otherwise, and are compiled for themselves
 
 
+#: The values that symbols had last, for estimates only: tables share the names of symbols.
+recent_hints: Env = {}
+
+
 class Solved(BaseException):
     """A symbol turned out to be fixed by others: capture starts again with that known. No fault of the program's."""
 
@@ -123,7 +127,7 @@ class SymbolTable:
             self.known.solutions.pop(symbol, None)  # found in an attempt that went another way
             value = symbol
         self.origins[symbol] = Origin(key, name, bounds, strict)
-        self.hints[symbol] = hint
+        self.hints[symbol] = recent_hints[symbol] = hint
         self.ranges[symbol] = bounds
         if value is not symbol:
             if evaluate(value, self.hints) != hint:
