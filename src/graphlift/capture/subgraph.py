@@ -34,11 +34,15 @@ from .trackers import (
 
 @dataclass(frozen=True, slots=True)
 class SubGraph:
-    """``module(*lifted, *arguments)`` gives the tensors of the result, in order; ``result`` has its structure."""
+    """``module(*lifted, *arguments)`` gives the tensors of the result, in order; ``result`` has its structure.
+
+    A nested one gives the result itself; ``value`` is that on fakes.
+    """
 
     module: fx.GraphModule
     lifted: tuple[TensorVar, ...]
     result: Tracker
+    value: Any = None
 
 
 class SubBuilder(GraphBuilder):
@@ -100,8 +104,11 @@ def trace(
     body: Callable[[list[TensorVar]], Tracker],
     fakes: Iterable[torch.Tensor],
     reachable: Iterable[Tracker],
+    nested: bool = False,
 ) -> SubGraph:
     """The graph of ``body``, called with a tensor for each of ``fakes``; ``reachable``: what it may look at.
+
+    ``nested``: the graph gives the result with its structure, rather than the tensors in it.
 
     Raises: Break where it does more than compute, or raises.
     """
@@ -115,7 +122,10 @@ def trace(
         arguments = [builder.placeholder(f"argument_{k}", fake) for k, fake in enumerate(fakes)]
         cap.fakes.update((id(argument.fake), argument) for argument in arguments)
         result = body(arguments)
-        outputs = [cap.to_graph(tensor)[0] for tensor in tensors_of(result)]
+        outputs, value = cap.to_graph(result) if nested else (None, None)
+        if not nested:
+            outputs = tuple(cap.to_graph(tensor)[0] for tensor in tensors_of(result))
+        forget_restored(cap, changed)
         if cap.changed or before.changed() or versions != tensor_versions(cap, versions):
             raise Break("unsupported-call", f"{what} changes what is outside of it")
     except Raised as raised:
@@ -125,10 +135,10 @@ def trace(
         cap.builder, cap.fakes, cap.changed = outer, {**known, **met}, changed
         del cap.state_log[logged:]
     graph = builder.graph
-    graph.output(tuple(outputs))
+    graph.output(outputs)
     _placeholders_in_order(graph, [inner.node for _, inner in builder.lifted.values()])
     module = fx.GraphModule(torch.nn.Module(), graph, class_name="InnerGraph")
-    return SubGraph(module, tuple(outside for outside, _ in builder.lifted.values()), result)
+    return SubGraph(module, tuple(outside for outside, _ in builder.lifted.values()), result, value)
 
 
 def _placeholders_in_order(graph: fx.Graph, first: list[fx.Node]) -> None:
@@ -137,6 +147,25 @@ def _placeholders_in_order(graph: fx.Graph, first: list[fx.Node]) -> None:
         head = next(iter(graph.nodes))
         if head is not node:
             head.prepend(node)
+
+
+def forget_restored(cap: Capture, before: dict[int, Tracker]) -> None:
+    """Drop the changes of dictionaries that hold again what they held: parameters swapped for a call."""
+    for key, var in list(cap.changed.items()):
+        if type(var) is not DictVar or key in before or var.real is None:
+            continue
+        if all(op == "set" and _is_original(cap, var, name, value) for op, name, value in _last(var.log)):
+            var.log.clear()
+            del cap.changed[key]
+
+
+def _last(log: list[tuple[str, Any, Tracker | None]]) -> list[tuple[str, Any, Tracker | None]]:
+    return list({name: (op, name, value) for op, name, value in log}.values())
+
+
+def _is_original(cap: Capture, var: DictVar, name: Any, value: Tracker | None) -> bool:
+    assert var.real is not None
+    return name in var.real and value is not None and cap.memo.get(id(var.real[name])) is value
 
 
 def tensor_versions(cap: Capture, only: Iterable[int] | None = None) -> dict[int, int]:

@@ -1,0 +1,195 @@
+"""Transforms of torch.func: what they are applied to is captured inside of them, on the tensors that they pass it.
+
+In: calls of `vmap`, `grad`, `jvp` and their kin, and of functions that these made. Out: one node, which applies the
+transform to the captured function. Always: the function only computes; the transform itself runs as in eager.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from ..fake import DataDependent, Unsupported
+from ..guards import Const
+from .breaks import Break, Raised
+from .calls import CODE_RULES, INSTANCE_CALLS, call
+from .capture import Capture, Link, NotConst
+from .frame import inline
+from .rules import rule
+from .subgraph import SubGraph, trace
+from .trackers import ConstVar, DictVar, ListVar, ObjectVar, Tracker, TupleVar
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_MAKERS = tuple(
+    getattr(torch.func, name) for name in ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
+)
+_names = itertools.count()
+
+
+class Transformed:
+    """``make(func, *args, **kwargs)``, to be called."""
+
+    def __init__(self, make: Callable[..., Any], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.make, self.func, self.args, self.kwargs = make, func, args, kwargs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.make(self.func, *self.args, **self.kwargs)(*args, **kwargs)
+
+
+def _register_maker(make: Callable[..., Any]) -> None:
+    @rule(make)
+    def transformed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        made = ObjectVar(Transformed)
+        options = {name: value for name, value in kwargs.items() if name != "func"}
+        made.attrs.known.update(
+            make=ConstVar(make, Const(make, make.__name__)),
+            func=args[0] if args else kwargs["func"],
+            args=TupleVar(list(args[1:])),
+            kwargs=DictVar(dict(options)),
+        )
+        return made
+
+
+for _make in _MAKERS:
+    _register_maker(_make)
+
+
+def _call_transformed(
+    cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None
+) -> Tracker:
+    parts = fn.attrs.known
+    make = cap.value_of(parts["make"])
+    try:
+        options, named = cap.value_of(parts["args"]), cap.value_of(parts["kwargs"])
+    except NotConst:
+        raise Break("unsupported-call", f"{make.__name__} with options that are not constants") from None
+    return apply(cap, lambda inner: make(inner, *options, **named), parts["func"], args, kwargs)
+
+
+INSTANCE_CALLS[Transformed] = _call_transformed
+
+
+def _register_wrapper(make: Callable[..., Any], options: tuple[str, ...]) -> None:
+    """Functions made by ``make`` outside of captured code: known by their code, their parts are in its cells."""
+
+    def call_wrapper(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
+        cells = dict(zip(fn.value.__code__.co_freevars, fn.value.__closure__, strict=True))
+        func = cells["func"].cell_contents
+        named = {name: cells[name].cell_contents for name in options}
+        tracker = cap.wrap(func, Const(func, "transformed"))
+        return apply(cap, lambda inner: make(inner, **named), tracker, args, kwargs)
+
+    CODE_RULES[make(lambda x: x).__code__] = call_wrapper
+
+
+_register_wrapper(torch.func.vmap, ("in_dims", "out_dims", "randomness", "chunk_size"))
+for _make in (torch.func.grad, torch.func.grad_and_value):
+    _register_wrapper(_make, ("argnums", "has_aux"))
+_register_wrapper(torch.func.jacrev, ("argnums", "has_aux", "chunk_size"))
+_register_wrapper(torch.func.jacfwd, ("argnums", "has_aux", "randomness"))
+
+
+@rule(torch.func.jvp)
+def _jvp(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return apply(
+        cap,
+        lambda inner: lambda *rest, **named: torch.func.jvp(inner, *rest, **named),
+        args[0],
+        args[1:],
+        kwargs,
+    )
+
+
+@rule(functional_call)
+def _functional_call(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return inline(cap, ConstVar(functional_call, Const(functional_call, "functional_call")), args, kwargs)
+
+
+# --- applying a transform ------------------------------------------------------------------------------------------
+
+
+def leaves(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item)
+
+
+def rebuilt(cap: Capture, value: Any, tensors: Iterator[Tracker]) -> Tracker:
+    """The tracker of a nested value whose tensors are the given trackers, in order."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if type(value) is tuple:
+        return TupleVar([rebuilt(cap, item, tensors) for item in value])
+    if type(value) is list:
+        return ListVar([rebuilt(cap, item, tensors) for item in value])
+    if type(value) is dict:
+        return DictVar({key: rebuilt(cap, item, tensors) for key, item in value.items()})
+    if isinstance(value, (tuple, list, dict)):
+        raise Break("unsupported-call", f"a {type(value).__name__} under a transform of torch.func")
+    return cap.from_python(value)
+
+
+def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
+    """``transform(func)(*args, **kwargs)`` as a node."""
+    pairs = [cap.to_graph(arg) for arg in args]
+    kw_pairs = {name: cap.to_graph(arg) for name, arg in kwargs.items()}
+    graphs: list[SubGraph] = []
+
+    def inner(*given: Any, **named: Any) -> Any:
+        if graphs:  # once more: for the next chunk
+            taken = [tensor.fake for tensor in graphs[0].lifted]
+            return graphs[0].module.forward(*taken, *leaves((given, named)))
+
+        def body(tensors: Any) -> Tracker:
+            passed = iter(tensors)
+            positional = [rebuilt(cap, value, passed) for value in given]
+            return call(cap, func, positional, {k: rebuilt(cap, value, passed) for k, value in named.items()})
+
+        what = "a function under a transform of torch.func"
+        graphs.append(trace(cap, what, body, list(leaves((given, named))), [func, *args], nested=True))
+        return graphs[0].value
+
+    try:
+        with cap.fake_mode:
+            value = transform(inner)(*[p[1] for p in pairs], **{name: p[1] for name, p in kw_pairs.items()})
+    except (Break, Raised):
+        raise
+    except (DataDependent, Unsupported) as error:
+        raise Break("unsupported-fake-op", str(error)) from None
+    except Exception as error:
+        raise Break("exception-raised", f"{type(error).__name__}: {error}") from error
+    if not graphs:
+        raise Break("unsupported-call", "a transform of torch.func that does not call its function")
+    run = _runner(transform, graphs[0].module.forward)
+    lifted = tuple(cap.to_graph(tensor)[0] for tensor in graphs[0].lifted)
+    flat, where = tuple(leaves(value)), cap.user_stack()
+    named = {name: p[0] for name, p in kw_pairs.items()}
+    node = cap.builder.add_op("call_function", run, (lifted, *[p[0] for p in pairs]), named, flat, where)
+    results = cap.wrap_result(node, flat, where)
+    assert type(results) is TupleVar
+    return rebuilt(cap, value, iter(results.items))
+
+
+def _runner(transform: Transform, forward: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
+    def run(lifted: tuple[Tensor, ...], *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        def captured(*given: Any, **named: Any) -> Any:
+            return forward(*lifted, *leaves((given, named)))
+
+        return tuple(leaves(transform(captured)(*args, **kwargs)))
+
+    run.__name__ = run.__qualname__ = f"transformed_{next(_names)}"
+    return run
