@@ -129,7 +129,7 @@ def operators(x: Tensor, stop: Stop) -> Any:
 
 @place
 def lambda_defaults(x: Tensor, stop: Stop) -> Any:
-    scale = lambda v, k=stop(2), *, m=stop(3): v * k + m  # noqa: E731
+    scale = lambda v, k=stop(2), *, m=stop(3): v * k + m  # noqa: E731, B008
     return scale(x), scale(x, 1), [f() for f in [lambda: x, lambda: stop(1)]]
 
 
@@ -147,7 +147,7 @@ def decorators(x: Tensor, stop: Stop) -> Any:
 
     @twice
     @stop(lambda fn: fn)
-    def inner(v: Tensor, k: Any = stop(1)) -> Any:
+    def inner(v: Tensor, k: Any = stop(1)) -> Any:  # noqa: B008
         return v + k
 
     return inner(x), inner.__name__
