@@ -226,7 +226,7 @@ frame_entries(PyObject *module, PyObject *value)
     CodeState *state = get_state(code);
     for (Py_ssize_t i = 0; state != NULL && i < state->entries.count; i++) {
         Entry *entry = state->entries.items[i];
-        if (entry->check == NULL) {
+        if (entry->check == NULL || (active_owner != NULL && entry->owner != active_owner)) {
             continue;
         }
         PyObject *pair = PyTuple_Pack(2, entry->check, entry->replacement);
@@ -365,7 +365,7 @@ frame_type_version(PyObject *module, PyObject *value)
 static PyMethodDef methods[] = {
     {"set_skip", frame_set_skip, METH_O, "Never handle frames of this code object (or function)."},
     {"is_skipped", frame_is_skipped, METH_O, "Whether frames of this code object are never handled."},
-    {"entries", frame_entries, METH_O, "The (check, replacement) pairs of a code object, most recently hit first."},
+    {"entries", frame_entries, METH_O, "The (check, replacement) pairs of a code object, most recently hit first; inside a compiled callable, its own."},
     {"clear", frame_clear, METH_O, "Forget all entries of a code object, and whether it is skipped."},
     {"remove_entry", (PyCFunction)(void (*)(void))frame_remove_entry, METH_FASTCALL,
      "remove_entry(code, check): drop one entry; whether there was one."},
