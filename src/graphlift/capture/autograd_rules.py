@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,7 +205,7 @@ def _trace_backward(
 
 def gradient_of(cap: Capture, tensor: TensorVar) -> Tensor:
     """A fake of a gradient of the tensor."""
-    with cap.fake_mode, torch.no_grad():
+    with nullcontext() if cap.is_faking else cap.fake_mode, torch.no_grad():
         return torch.empty_like(tensor.fake, memory_format=torch.preserve_format)
 
 

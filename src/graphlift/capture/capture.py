@@ -14,6 +14,7 @@ import re
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,6 +192,7 @@ class Capture:
         self.entered: dict[int, int] = {}
         self.closers: list[Callable[[], Any]] = []
         self.guarded = False
+        self.is_faking = False  # whether the fake mode is on already: inside a transform that runs on fakes
         #: What the region set on tensors, by the id of their trackers.
         self.tensor_attrs: dict[int, dict[str, Tracker]] = {}
         self.frames: list[Any] = []
@@ -797,7 +799,7 @@ class Capture:
         fake_args = [p[1] for p in pairs]
         fake_kwargs = {name: p[1] for name, p in kw_pairs.items()}
         try:
-            with self.fake_mode:
+            with nullcontext() if self.is_faking else self.fake_mode:
                 value = call(*fake_args, **fake_kwargs)
         except DataDependent as error:
             raise Break(

@@ -7,6 +7,7 @@ Always: what was set is what is read; torch's own checks of the value are made o
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ def set_data(tensor: Tensor, value: Tensor) -> None:
 def _set_grad(cap: Capture, tensor: TensorVar, value: Tracker) -> None:
     if type(value) is not TensorVar and not (type(value) is ConstVar and value.value is None):
         raise Break("attribute-mutation", "grad of a tensor set to something other than a tensor")
-    with cap.fake_mode:
+    with nullcontext() if cap.is_faking else cap.fake_mode:
         try:
             tensor.fake.grad = value.fake if type(value) is TensorVar else None
         except (RuntimeError, TypeError) as error:

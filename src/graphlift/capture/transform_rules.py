@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -163,8 +164,10 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
         graphs.append(trace(cap, what, body, list(leaves((given, named))), [func, *args], nested=True))
         return graphs[0].value
 
+    was_faking = cap.is_faking
     try:
-        with cap.fake_mode:
+        with nullcontext() if was_faking else cap.fake_mode:
+            cap.is_faking = True
             value = transform(inner)(*[p[1] for p in pairs], **{name: p[1] for name, p in kw_pairs.items()})
     except (Break, Raised):
         raise
@@ -172,6 +175,8 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
         raise Break("unsupported-fake-op", str(error)) from None
     except Exception as error:
         raise Break("exception-raised", f"{type(error).__name__}: {error}") from error
+    finally:
+        cap.is_faking = was_faking
     if not graphs:
         raise Break("unsupported-call", "a transform of torch.func that does not call its function")
     run = _runner(transform, graphs[0].module.forward)
