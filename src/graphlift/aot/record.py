@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..fake import DataDependent, FakeMode, FakeStorage, FakeTensor, Spec, Unsupported
 from ..fake import mode as rules
+from ..fake.known import carry, know
 from ..fake.mode import metadata_key
 from ..fake.ops import Kind, OpInfo, Tag, aten, functional_form, op_info
 from ..fake.outs import require_regular_out
@@ -241,8 +242,9 @@ class Recorder(FakeMode):
             fake = self.adopt(self.record(aten.full.default, (list(t.shape), fill), kwargs, spec))
             fake.home.constant = t
             return fake
-        fake = self.convert_constant(t)
-        return self.adopt(self.read(fake))
+        fake = self.adopt(self.read(self.convert_constant(t)))
+        know(fake, t)
+        return fake
 
     # -- decompositions ------------------------------------------------------------------------------------------
 
@@ -293,13 +295,12 @@ def _pure(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
     if rule is not None:
         result = rec.decompose(rule, args, kwargs)
         if result is not NotImplemented:
-            return rec.settle(result, recipe)
-    if kwargs:
-        kwargs = {k: rec._lower(v) for k, v in kwargs.items()}
-    value = rec.record(info.func, rec.lower(args), kwargs, recipe)
+            return carry(info, args, kwargs, rec.settle(result, recipe))
+    lowered = {k: rec._lower(v) for k, v in kwargs.items()} if kwargs else kwargs
+    value = rec.record(info.func, rec.lower(args), lowered, recipe)
     if info.random and rec.compress_masks and info.func in _BERNOULLI and value.spec.dtype.is_floating_point:
         value = _compressed(rec, value)
-    return rec.adopt(value)
+    return carry(info, args, kwargs, rec.adopt(value))
 
 
 _BERNOULLI = frozenset((aten.bernoulli.p, aten.bernoulli.default, aten.bernoulli.Tensor))
@@ -347,7 +348,8 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
 def _repeats(fake: FakeTensor) -> bool:
     """Whether an element may be in memory twice: a write to one place is seen at the other."""
     return any(
-        overlaps_itself(spec) for spec in (fake.home.first.spec, fake.spec, *(step.spec for step in fake.path))
+        overlaps_itself(spec)
+        for spec in (fake.home.first.spec, fake.spec, *(step.spec for step in fake.path))
     )
 
 
