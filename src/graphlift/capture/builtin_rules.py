@@ -29,7 +29,7 @@ from .attributes import (
     set_attr,
 )
 from .breaks import Break, Raised
-from .calls import call_special, known_object, new_object, type_call
+from .calls import call_special, is_known, known_object, new_object, type_call
 from .capture import Capture, describe
 from .mirror import run
 from .protocol import (
@@ -335,6 +335,8 @@ def _number(cls: type) -> None:
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         if args and type(cap.realize(args[0])) is TensorVar:
+            if len(args) == 1 and not kwargs and is_known(cap.realize(args[0])):
+                return cap.emit("call_function", cls, args, kwargs, cls)
             raise Break("tensor-item", f"{cls.__name__}() of a tensor")
         return run(cap, cls, args, kwargs)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 import inspect
 import types
 import weakref
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..fake import value_of
 from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
 from .arity import arrange
@@ -345,9 +347,22 @@ BREAKING_TENSOR_METHODS: dict[str, str] = {
 }
 
 
+def is_known(tracker: Tracker) -> bool:
+    """Whether the values of a tensor are known: it was made of constants."""
+    return type(tracker) is TensorVar and value_of(tracker.fake) is not None
+
+
+def known_index(cap: Capture, tracker: Tracker) -> Tracker:
+    """``operator.index`` of a tensor whose value is known; anything else as it is."""
+    tracker = cap.realize(tracker)
+    if is_known(tracker) and tracker.fake.dim() == 0 and not tracker.fake.dtype.is_floating_point:  # type: ignore[attr-defined]
+        return cap.emit("call_function", operator.index, [tracker], {}, operator.index)
+    return tracker
+
+
 def _call_tensor_method(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> Tracker:
     reason = BREAKING_TENSOR_METHODS.get(name)
-    if reason is not None:
+    if reason is not None and not (reason == "tensor-item" and is_known(cap.realize(args[0]))):
         raise Break(reason, f"Tensor.{name}")
     special = TENSOR_METHODS.get(name)
     if special is not None:

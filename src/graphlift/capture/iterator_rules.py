@@ -15,7 +15,7 @@ from typing import Any
 from . import polyfills
 from .attributes import python_type
 from .breaks import Break, Exhausted, Raised
-from .calls import call, call_special, construct
+from .calls import call, call_special, construct, known_index
 from .capture import Capture, NotConst, describe
 from .frame import CallIter, GeneratorVar, SeqIter
 from .protocol import (
@@ -72,7 +72,7 @@ def _stop_iteration(cap: Capture, end: Exhausted) -> Raised:
 @rule(range)
 def _range(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     try:
-        return evaluate(cap, range, *[cap.value_of(a) for a in args])
+        return evaluate(cap, range, *[cap.value_of(known_index(cap, a)) for a in args])
     except NotConst:
         raise Break("tensor-item", "range() of a value that is not a constant") from None
 

@@ -21,10 +21,11 @@ from . import symbolic
 from .checks import as_eager, check_arguments, check_overlap
 from .corrections import contiguous_strides, correct
 from .errors import DataDependent, Unsupported
+from .known import carry, know
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
 from .outs import require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
-from .tensor import FakeTensor, new_fake, set_metadata
+from .tensor import FakeTensor, new_fake, set_metadata, value_of
 
 CPU = torch.device("cpu")
 _SIMPLE = frozenset(
@@ -178,9 +179,9 @@ class FakeMode(TorchDispatchMode):
             return t
         spec = make_spec(tuple(t.shape), tuple(t.stride()), 0, t.dtype, t.device)
         home = FakeStorage(spec.nbytes)
-        if t.numel() == 1 and t.device == CPU:
-            home.constant = t
-        return new_fake(self, spec, home)
+        fake = new_fake(self, spec, home)
+        know(fake, t)
+        return fake
 
     def make(
         self,
@@ -441,7 +442,7 @@ def pure_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> A
 
 
 def _pure(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    return mode.wrap(mode.pure_recipe(info, key, args, kwargs))
+    return carry(info, args, kwargs, mode.wrap(mode.pure_recipe(info, key, args, kwargs)))
 
 
 def _pure_concrete(info: OpInfo, args: tuple, kwargs: dict) -> Any:
@@ -624,10 +625,10 @@ def _item(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
     t = args[0]
     if type(t) is not FakeTensor:
         return NotImplemented if not isinstance(t, Tensor) else t.item()
-    constant = t.home.constant
-    if constant is None or t.spec.dtype != constant.dtype:
+    known = value_of(t)
+    if known is None:
         raise DataDependent(func)
-    return constant.item()
+    return known.item()
 
 
 def _lift(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:

@@ -62,13 +62,31 @@ class FakeTensor(torch.Tensor):
         method.__name__ = name
         return method
 
-    tolist = _needs_values("tolist")
+    def tolist(self) -> Any:
+        known = value_of(self)
+        if known is None:
+            raise DataDependent("Tensor.tolist")
+        return known.tolist()
+
     numpy = _needs_values("numpy")
     data_ptr = _needs_values("data_ptr")
     __array__ = _needs_values("__array__")
     __dlpack__ = _needs_values("__dlpack__")
     __reduce_ex__ = _needs_values("__reduce_ex__")
     del _needs_values
+
+
+def value_of(fake: Tensor) -> Tensor | None:
+    """The fake's values where they are known, to be read only."""
+    if type(fake) is not FakeTensor or fake.home.constant is None:
+        return None
+    spec, constant = fake.spec, fake.home.constant
+    if spec.symbolic or spec.conj or spec.neg or spec.dtype != constant.dtype:
+        return None
+    if spec.span() * constant.itemsize > constant.untyped_storage().nbytes():
+        return None
+    with torch._C._DisableTorchDispatch():
+        return constant.as_strided(spec.shape, spec.stride, spec.offset)
 
 
 def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool = False) -> FakeTensor:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ...fake import value_of
 from ...guards import ABSENT, DistinctTensors, IdIs
 from ...shapes.expr import Relation
 from ..attributes import python_type
@@ -65,7 +66,10 @@ def truth(cap: Capture, value: Tracker) -> bool:
     if kind is TensorVar:
         if value.fake.numel() != 1:  # type: ignore[attr-defined]
             raise Break("data-dependent-branch", f"truth of a tensor of shape {tuple(value.fake.shape)}")  # type: ignore
-        raise Break("data-dependent-branch", "truth of a tensor")
+        known = value_of(value.fake)  # type: ignore[attr-defined]
+        if known is None:
+            raise Break("data-dependent-branch", "truth of a tensor")
+        return bool(known)
     if kind is NumberVar:
         raise Break("data-dependent-branch", "truth of a number read from a tensor")
     if kind is SizeVar:

@@ -14,7 +14,7 @@ from typing import Any
 from ...guards import ABSENT
 from ..attributes import find_attr, get_attr, python_type
 from ..breaks import Break, Raised
-from ..calls import call, call_special
+from ..calls import call, call_special, known_index
 from ..capture import Capture, NotConst, describe
 from ..trackers import (
     ConstVar,
@@ -256,7 +256,7 @@ def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
     if any(type(part) is SizeVar for part in parts):
         return SliceVar([ConstVar(None), *parts] if len(parts) == 1 else parts)
     try:
-        return ConstVar(slice(*[cap.value_of(part) for part in parts]))
+        return ConstVar(slice(*[cap.value_of(known_index(cap, part)) for part in parts]))
     except NotConst:
         raise Break("tensor-item", "a slice with a bound that is not a constant") from None
 
