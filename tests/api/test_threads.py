@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -44,6 +45,7 @@ def test_threads_share_compiled_functions() -> None:
         graphlift.compile(f, backend="eager"),
         graphlift.compile(model, backend="eager"),
     )
+    limit = sys.getrecursionlimit()
     errors: list[BaseException] = []
     calls = [0] * THREADS
     end = time.monotonic() + SECONDS
@@ -81,3 +83,4 @@ def test_threads_share_compiled_functions() -> None:
     assert not any(thread.is_alive() for thread in threads), "a deadlock"
     assert not errors, errors[0]
     assert all(calls)
+    assert sys.getrecursionlimit() == limit

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 import sysconfig
+import threading
 import time
 import types
 import warnings
@@ -333,8 +334,7 @@ def _execute(
     cap = Capture(func, stop_at, varying, sizes, policy)
     snapshot = StateSnapshot()
     frame = _root_frame(cap, func, args)
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 20_000))
+    _deepen(+1)
     rng = torch.get_rng_state()
     end: _End
     try:
@@ -356,7 +356,7 @@ def _execute(
         for fn, call_args in snapshot.restoring_calls(cap.state_log):
             fn(*call_args)
         torch.set_rng_state(rng)
-        sys.setrecursionlimit(limit)
+        _deepen(-1)
 
 
 _STACK_LINE = re.compile(r'  File "(.*)", line (\d+), in (.*)')
@@ -460,7 +460,7 @@ def _eager_reason(problem: Exception, func: types.FunctionType, reason: BreakRea
     if isinstance(problem, RunEagerly):
         code, detail = problem.code, problem.detail
     else:
-        code = "break-in-except-handler" if "handler" in str(problem) else "not-capturable"
+        code = "internal-error"  # breaks are placed where a frame can be entered again
         detail = str(problem)
     if reason is None:
         return BreakReason(code, detail, func.__code__.co_filename, func.__code__.co_firstlineno)
