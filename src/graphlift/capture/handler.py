@@ -323,6 +323,22 @@ def _further_out(
 _End: TypeAlias = "Tracker | list[Frame]"
 
 
+_depth_lock = threading.Lock()
+_depth, _limit = 0, 0
+
+
+def _deepen(change: int) -> None:
+    """Captures need more Python frames than what they capture; the limit is the process's, and threads share it."""
+    global _depth, _limit
+    with _depth_lock:
+        if _depth == 0:
+            _limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_limit, 20_000))
+        _depth += change
+        if _depth == 0:
+            sys.setrecursionlimit(_limit)
+
+
 def _execute(
     func: types.FunctionType,
     args: tuple[Any, ...],
