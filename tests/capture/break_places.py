@@ -6,6 +6,7 @@ Always: deterministic; what a place does besides its result goes to LOG, which i
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import sys
@@ -238,6 +239,37 @@ def loops_over_iterators(x: Tensor, stop: Stop) -> Any:
     for v in map(float, "12"):
         x = x + stop(v)
     return x
+
+
+@place
+def iterators_that_notice(x: Tensor, stop: Stop) -> Any:
+    out: list[Any] = []
+    table, seen, queue = {"a": 1}, {1}, collections.deque([1, 2])
+    for container, change in (
+        (table, lambda k: table.setdefault(k * 2, 2)),
+        (seen, lambda k: seen.add(k + 1)),
+        (queue, lambda k: queue.append(k)),
+    ):
+        for early in (False, True):
+            try:
+                for key in container:
+                    if early:
+                        stop()
+                    change(key)
+                    x = x + 1
+            except RuntimeError as error:
+                out.append((str(error), len(container)))
+    items, named = [1, 2, 3], iter(table)
+    numbers = iter(items)
+    items += [next(numbers), next(numbers), 6]
+    LOG.append((next(numbers), next(named)))
+    stop()
+    table["later"] = 3
+    try:
+        out.append(next(named))
+    except RuntimeError as error:
+        out.append(str(error))
+    return x, out, list(numbers), type(named).__name__, type(numbers).__name__
 
 
 @place

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -344,7 +345,11 @@ class GeneratorVar(IteratorVar):
         if not self.started or self.done or self.running:
             return False
         frame = self.frame
-        if frame.delegate is not None and type(frame.delegate[0]) is GeneratorVar and frame.delegate[0].cleans_up:
+        if (
+            frame.delegate is not None
+            and type(frame.delegate[0]) is GeneratorVar
+            and frame.delegate[0].cleans_up
+        ):
             return True
         handler = frame.info.instrs[frame.pc - 1].handler
         return handler is not None and not self._converts_only(handler.target)
@@ -427,14 +432,31 @@ class SeqIter(IteratorVar):
         return item
 
 
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """When an iterator that notices changes was made: the step, and whether the region had changed its container."""
+
+    step: int
+    unchanged: bool
+
+    @staticmethod
+    def of(cap: Capture, owner: Tracker) -> Birth:
+        return Birth(cap.break_step(), id(owner) not in cap.changed)
+
+
 class SetIter(SeqIter):
     """Iterator over a set; it notices when the set changes its size."""
 
-    __slots__ = ("watched",)
+    __slots__ = ("birth", "watched")
 
-    def __init__(self, items: list[Tracker], watched: SetVar) -> None:
+    def __init__(self, cap: Capture, items: list[Tracker], watched: SetVar) -> None:
         super().__init__(items, TupleVar(items))
         self.watched = watched
+        self.birth = Birth.of(cap, watched)
+
+    @property
+    def as_at_birth(self) -> bool:
+        return list(self.watched.known.values()) == self.items
 
     def next(self, cap: Capture) -> Tracker:
         if not self.done and len(self.watched.known) != len(self.items):
@@ -446,11 +468,16 @@ class SetIter(SeqIter):
 class DequeIter(SeqIter):
     """Iterator over a deque; it notices any change."""
 
-    __slots__ = ("seen",)
+    __slots__ = ("birth", "seen")
 
-    def __init__(self, owner: DequeVar) -> None:
+    def __init__(self, cap: Capture, owner: DequeVar) -> None:
         super().__init__(owner.items, owner)
         self.seen = list(owner.items)
+        self.birth = Birth.of(cap, owner)
+
+    @property
+    def as_at_birth(self) -> bool:
+        return self.items == self.seen
 
     def next(self, cap: Capture) -> Tracker:
         if not self.done and self.position < len(self.seen):
@@ -466,15 +493,20 @@ class DequeIter(SeqIter):
 class DictIter(IteratorVar):
     """Iterator over a dict or a view of one; it sees new values of old keys, and notices a change of size."""
 
-    __slots__ = ("done", "keys", "kind", "owner", "position")
+    __slots__ = ("birth", "done", "keys", "kind", "owner", "position")
 
-    def __init__(self, owner: DictVar, kind: str) -> None:
+    def __init__(self, cap: Capture, owner: DictVar, kind: str) -> None:
         self.source = None
+        self.birth = Birth.of(cap, owner)
         self.owner = owner
         self.kind = kind
         self.keys = list(owner.known)
         self.position = 0
         self.done = False
+
+    @property
+    def as_at_birth(self) -> bool:
+        return list(self.owner.known) == self.keys
 
     def next(self, cap: Capture) -> Tracker:
         if self.done:

@@ -22,7 +22,16 @@ from ..guards import Const, Source
 from ..shapes.expr import SizeLike, free, render
 from .breaks import RunEagerly
 from .capture import Capture, describe
-from .frame import CallIter, DequeIter, DictIter, GeneratorVar, RangeIter, SeqIter, SetIter
+from .frame import (
+    CallIter,
+    DequeIter,
+    DictIter,
+    GeneratorVar,
+    IteratorVar,
+    RangeIter,
+    SeqIter,
+    SetIter,
+)
 from .loops import LoopIterVar, loop_expr
 from .trackers import (
     ArrayVar,
@@ -80,6 +89,7 @@ class Residual:
         self.outputs: list[TensorVar] = []
         self.output_names: dict[int, str] = {}
         self.loops: dict[int, tuple[str, Tracker]] = {}
+        self.late: list[str] = []  # lines for after the effects
         self.counter = 0
 
     # --- names ---------------------------------------------------------------------------------------------------
@@ -350,32 +360,33 @@ class Residual:
     def _sequence_iterator(self, tracker: SeqIter) -> str:
         if tracker.done:
             return self._keep(tracker, "it", "iter(())" if type(tracker.owner) is TupleVar else "iter([])")
-        return self._keep(
-            tracker, "it", f"{self.constant(iterator_at)}({self.expr(tracker.owner)}, {tracker.position})"
-        )
+        owner = self.expr(tracker.owner)
+        if id(tracker.owner) not in self.cap.changed:
+            return self._keep(tracker, "it", f"{self.constant(iterator_at)}({owner}, {tracker.position})")
+        # A position behind the end of the list as it was counts only once the list has grown.
+        name = self._keep(tracker, "it", f"iter({owner})")
+        self.late.append(f"{name}.__setstate__({tracker.position})")
+        return name
 
-    def _deque_iterator(self, tracker: DequeIter) -> str:
+    def _watching_iterator(self, tracker: SetIter | DequeIter | DictIter) -> str:
+        """The iterator of what is live, made before its changes are replayed: it is to notice them."""
+        owner: Any = tracker.watched if type(tracker) is SetIter else tracker.owner
+        if type(owner) is SetVar and any(isinstance(key, TrackerKey) for key in owner.known):
+            return self._sequence_iterator(tracker)  # type: ignore[arg-type]  (their order is the region's own)
         if tracker.done:
-            return self._keep(tracker, "it", f"iter({self.constant(deque)}())")
-        return self._keep(
-            tracker, "it", f"{self.constant(advanced)}(iter({self.expr(tracker.owner)}), {tracker.position})"
-        )
-
-    def _dict_iterator(self, tracker: DictIter) -> str:
-        """Over the live dict; over what remains where the region has changed the dict, which is replayed later."""
-        if tracker.done:
-            return self._keep(tracker, "it", "iter({})")
-        owner = tracker.owner
-        if id(owner) not in self.cap.changed:
-            text = f"{self.constant(advanced)}(iter({self.expr(owner)}.{tracker.kind}()), {tracker.position})"
-            return self._keep(tracker, "it", text)
-        items = []
-        for key in tracker.keys[tracker.position :]:
-            item = self.expr(owner.known[key]) if tracker.kind != "keys" else ""
-            items.append(
-                item if tracker.kind == "values" else f"({self.key(key)}, {item})" if item else self.key(key)
-            )
-        return self._keep(tracker, "it", f"iter([{', '.join(items)}])")
+            empty = deque() if type(tracker) is DequeIter else set() if type(tracker) is SetIter else {}
+            return self._keep(tracker, "it", f"iter({self.constant(empty, 'empty')})")
+        untouched = tracker.birth.unchanged if owner.real is not None else tracker.as_at_birth
+        if not untouched:
+            detail = f"an iterator over a {describe(owner)} that the region has changed"
+            raise RunEagerly("unsupported-object", detail, earlier=tracker.birth.step)
+        made = self.expr(owner)
+        if type(tracker) is DictIter:
+            kind = type(owner.real) if owner.real is not None else owner.cls
+            base = OrderedDict if issubclass(kind, OrderedDict) else dict
+            plain = kind in (dict, OrderedDict)
+            made = f"{made}.{tracker.kind}()" if plain else f"{self.constant(base)}.{tracker.kind}({made})"
+        return self._keep(tracker, "it", f"{self.constant(advanced)}(iter({made}), {tracker.position})")
 
     def _range_iterator(self, tracker: RangeIter) -> str:
         rest = tracker.values[tracker.position :]
@@ -417,15 +428,25 @@ class Residual:
 
     def live_expr(self, tracker: Tracker) -> str:
         """As expr, for what is in a frame's stack: an iterator that turns out to be there alone is made last."""
-        if type(tracker) not in LOOPS or tracker.source is not None:
+        if not self._is_made_last(tracker):
             return self.expr(tracker)
         found = self.loops.get(id(tracker))
         if found is None:
             found = self.loops[id(tracker)] = self.fresh("it"), tracker
         return found[0]
 
+    def _is_made_last(self, tracker: Tracker) -> bool:
+        if (
+            type(tracker) is DictIter
+        ):  # it notices changes of the dict: it is made before them, or there are none
+            return tracker.as_at_birth and id(tracker.owner) not in self.cap.changed
+        if type(tracker) is CallIter:
+            return all(self._is_made_last(part) for part in tracker.parts if isinstance(part, IteratorVar))
+        return type(tracker) in LOOPS and tracker.source is None
+
     def finish_loops(self) -> None:
-        """Make the iterators of loops, now that all else that is live has been made."""
+        """Make the iterators of loops, now that all else that is live has been made, and changed as it is to be."""
+        self.lines += self.late
         for name, tracker in self.loops.values():
             self.line(f"{name} = {loop_expr(self, tracker) or self.expr(tracker)}")
 
@@ -503,9 +524,9 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     DictViewVar: Residual._view,
     IdVar: Residual._id,
     SeqIter: Residual._sequence_iterator,
-    SetIter: Residual._sequence_iterator,
-    DequeIter: Residual._deque_iterator,
-    DictIter: Residual._dict_iterator,
+    SetIter: Residual._watching_iterator,
+    DequeIter: Residual._watching_iterator,
+    DictIter: Residual._watching_iterator,
     RangeIter: Residual._range_iterator,
     CallIter: Residual._call_iterator,
     GeneratorVar: Residual._generator,

@@ -155,12 +155,12 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
 
         return get_iter(cap, unbind(cap, value))  # type: ignore[arg-type]
     if kind is DequeVar:
-        return DequeIter(value)  # type: ignore[arg-type]
+        return DequeIter(cap, value)  # type: ignore[arg-type]
     if kind is SetVar:
-        return SetIter(_set_items(cap, value), value)  # type: ignore[arg-type]
+        return SetIter(cap, _set_items(cap, value), value)  # type: ignore[arg-type]
     if kind in (DictVar, DictViewVar):
         owner, view = (value.owner, value.kind) if kind is DictViewVar else (value, "keys")  # type: ignore[attr-defined]
-        return DictIter(cap.complete(owner), view)
+        return DictIter(cap, cap.complete(owner), view)
     if kind is ObjectVar:
         raw = cap.type_attr(value.cls, "__iter__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
