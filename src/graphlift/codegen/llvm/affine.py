@@ -6,13 +6,14 @@ Always: the interpreter gives the same result before and after; outer axes stay 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
+from graphlift.lower.affine import size_node
 from graphlift.lower.ir import Kernel, Loop, Node, Reduction, Store
+from graphlift.shapes.expr import Expr, SizeLike
 
 Range = tuple[int, int] | None
 
@@ -27,18 +28,18 @@ _INT32 = (-(2**31), 2**31 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """``constant + sum(coefficient * atom)``; atoms are axes or opaque int64 nodes."""
+    """``constant + sum(coefficient * atom)``; atoms are axes or opaque int64 nodes, the rest are sizes."""
 
-    constant: int
-    terms: tuple[tuple[Node, int], ...] = ()
+    constant: SizeLike
+    terms: tuple[tuple[Node, SizeLike], ...] = ()
 
-    def plus(self, other: Sum, scale: int = 1) -> Sum:
+    def plus(self, other: Sum, scale: SizeLike = 1) -> Sum:
         terms = dict(self.terms)
         for atom, coefficient in other.terms:
             terms[atom] = terms.get(atom, 0) + scale * coefficient
         return Sum(self.constant + scale * other.constant, tuple((a, c) for a, c in terms.items() if c))
 
-    def times(self, scale: int) -> Sum:
+    def times(self, scale: SizeLike) -> Sum:
         if scale == 0:
             return Sum(0)
         return Sum(self.constant * scale, tuple((a, c * scale) for a, c in self.terms))
@@ -52,7 +53,7 @@ def fits_int32(bounds: Range) -> bool:
 class Indices:
     """Ranges and canonical sums of one kernel's integer nodes; ``sizes`` are those of all axes, outer first."""
 
-    def __init__(self, sizes: tuple[int, ...]) -> None:
+    def __init__(self, sizes: tuple[SizeLike, ...]) -> None:
         self.sizes = sizes
         self._ranges: dict[Node, Range] = {}
 
@@ -64,7 +65,8 @@ class Indices:
 
     def _range(self, node: Node) -> Range:
         if node.op == "axis":
-            return 0, max(self.sizes[node.attr] - 1, 0)
+            size = self.sizes[node.attr]
+            return None if isinstance(size, Expr) else (0, max(size - 1, 0))
         if node.op == "const":
             return (int(node.attr), int(node.attr)) if isinstance(node.attr, int) else None
         rule = _RANGE_RULES.get(node.op)
@@ -85,10 +87,12 @@ class Indices:
         return _SMALL_RANGES.get(node.dtype)
 
     def sum_range(self, total: Sum) -> Range:
+        if isinstance(total.constant, Expr):
+            return None
         low = high = total.constant
         for atom, c in total.terms:
             bounds = self.range(atom)
-            if bounds is None:
+            if bounds is None or isinstance(c, Expr):
                 return None
             low += min(c * bounds[0], c * bounds[1])
             high += max(c * bounds[0], c * bounds[1])
@@ -160,6 +164,8 @@ class _Canonical:
             return Sum(0, ((self.node(node), 1),))
         if node.op == "const":
             return Sum(int(node.attr))
+        if node.op == "size":
+            return Sum(node.attr)
         if node.op == "axis":
             return self.axes[node.attr]
         args = [self.sum(arg) for arg in node.args]
@@ -174,25 +180,33 @@ class _Canonical:
                 return args[0].times(args[1].constant)
             case "mul" if not args[0].terms:
                 return args[1].times(args[0].constant)
-            case "floordiv" | "mod" if not args[1].terms and args[1].constant > 0:
+            case "floordiv" | "mod" if not args[1].terms and _is_divisor(args[1].constant):
                 return self._divide(node.op, args[0], args[1].constant)
         self.roots.update(args)
         return Sum(0, ((node.replace(args=tuple(build(arg) for arg in args)), 1),))
 
-    def _divide(self, op: str, total: Sum, by: int) -> Sum:
+    def _divide(self, op: str, total: Sum, by: SizeLike) -> Sum:
         """(by*q + r) // by is q + r // by, and its remainder that of r; nothing is left when 0 <= r < by."""
-        quotient = Sum(total.constant // by, tuple((a, c // by) for a, c in total.terms if c % by == 0))
-        rest = Sum(total.constant % by, tuple((a, c) for a, c in total.terms if c % by))
+        whole, over = total.constant // by, total.constant % by
+        if over and isinstance(by, Expr):
+            whole, over = 0, total.constant
+        quotient = Sum(whole, tuple((a, c // by) for a, c in total.terms if c % by == 0))
+        rest = Sum(over, tuple((a, c) for a, c in total.terms if c % by))
         bounds = self.indices.sum_range(rest)
-        if bounds is not None and 0 <= bounds[0] and bounds[1] < by:
+        if not isinstance(by, Expr) and bounds is not None and 0 <= bounds[0] and bounds[1] < by:
             return quotient if op == "floordiv" else rest
         self.roots.add(rest)
-        divided = Node(op, torch.int64, (build(rest), Node("const", torch.int64, (), by)))
+        divided = Node(op, torch.int64, (build(rest), size_node(by)))
         left = Sum(0, ((divided, 1),))
         return quotient.plus(left) if op == "floordiv" else left
 
 
-_INDEX_OPS = frozenset({"const", "axis", "add", "sub", "neg", "mul", "floordiv", "mod"})
+def _is_divisor(by: SizeLike) -> bool:
+    """Whether it is positive, as the sizes by which kernels divide are."""
+    return isinstance(by, Expr) or by > 0
+
+
+_INDEX_OPS = frozenset({"const", "size", "axis", "add", "sub", "neg", "mul", "floordiv", "mod"})
 
 
 def _is_index_arithmetic(node: Node) -> bool:
@@ -202,23 +216,23 @@ def _is_index_arithmetic(node: Node) -> bool:
 def build(total: Sum) -> Node:
     """The node computing a sum, terms in a fixed order (axes first)."""
 
-    def order(term: tuple[Node, int]) -> tuple[int, int, str]:
+    def order(term: tuple[Node, SizeLike]) -> tuple[int, int, str]:
         return (0, term[0].attr, "") if term[0].op == "axis" else (1, 0, "")
 
     result: Node | None = None
     for atom, coefficient in sorted(total.terms, key=order):
         scaled = atom
         if coefficient != 1:
-            scaled = Node("mul", torch.int64, (atom, Node("const", torch.int64, (), coefficient)))
+            scaled = Node("mul", torch.int64, (atom, size_node(coefficient)))
         result = scaled if result is None else Node("add", torch.int64, (result, scaled))
-    constant = Node("const", torch.int64, (), total.constant)
+    constant = size_node(total.constant)
     if result is None:
         return constant
     return Node("add", torch.int64, (result, constant)) if total.constant else result
 
 
 def rewrite(
-    kernel: Kernel, outer: tuple[int, ...], inner: tuple[int, ...], axes: dict[int, Sum]
+    kernel: Kernel, outer: tuple[SizeLike, ...], inner: tuple[SizeLike, ...], axes: dict[int, Sum]
 ) -> tuple[Kernel, set[Sum]]:
     """``kernel`` over new axes; each old axis is the given sum over the new ones. Also the sums that use axes."""
     canonical = _Canonical(Indices(outer + inner), axes)
@@ -234,7 +248,8 @@ def rewrite(
         for loop in kernel.loops
     )
     epilogue = tuple(store(s) for s in kernel.epilogue)
-    return Kernel(outer, inner, loops, epilogue, kernel.buffers), canonical.roots
+    changed = replace(kernel, outer=outer, inner=inner, loops=loops, epilogue=epilogue)
+    return changed, canonical.roots
 
 
 def axis_node(k: int) -> Node:
@@ -264,8 +279,8 @@ def simplify(kernel: Kernel) -> Kernel:
 
 
 def _renumbered(
-    outer: tuple[int, ...], inner: tuple[int, ...], dropped: set[int]
-) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, Sum]]:
+    outer: tuple[SizeLike, ...], inner: tuple[SizeLike, ...], dropped: set[int]
+) -> tuple[tuple[SizeLike, ...], tuple[SizeLike, ...], dict[int, Sum]]:
     axes: dict[int, Sum] = {}
     for k in range(len(outer) + len(inner)):
         axes[k] = Sum(0) if k in dropped else Sum(0, ((axis_node(k - sum(d < k for d in dropped)), 1),))
@@ -274,7 +289,7 @@ def _renumbered(
     return kept_outer, kept_inner, axes
 
 
-def _mergeable(roots: set[Sum], k: int, size: int) -> bool:
+def _mergeable(roots: set[Sum], k: int, size: SizeLike) -> bool:
     """Axes k and k+1 are one axis of the product size when every sum sees only ``index_k * size + index_k+1``."""
     first, second = axis_node(k), axis_node(k + 1)
     for total in roots:
@@ -287,8 +302,3 @@ def _mergeable(roots: set[Sum], k: int, size: int) -> bool:
 def is_pointwise(kernel: Kernel) -> bool:
     """Whether no loop reduces, so that every axis is independent."""
     return not any(loop.reductions for loop in kernel.loops)
-
-
-def points(kernel: Kernel) -> int:
-    """Number of points of the whole grid."""
-    return math.prod(kernel.outer) * math.prod(kernel.inner)

@@ -16,10 +16,34 @@ from graphlift.codegen.llvm.affine import Indices, fits_int32
 from graphlift.codegen.llvm.ops import MEMORY, REGISTER, Emitter
 from graphlift.codegen.llvm.rowcache import RowCache, choose_cached
 from graphlift.codegen.llvm.schedule import Schedule, choose, stores_of
+from graphlift.codegen.llvm.sizes import Sizes
 from graphlift.codegen.llvm.target import Target
 from graphlift.codegen.llvm.text import ELEMENT_BITS, MANGLED, Builder, Value
 from graphlift.codegen.llvm.vmath import VectorMath
 from graphlift.lower.ir import Kernel, Node, Store
+from graphlift.shapes.expr import Expr, SizeLike
+
+_ROW_BUFFER = """declare ptr @malloc(i64)
+declare void @free(ptr)
+define internal ptr @gl_row_buffer(ptr %stack, i64 %room, i64 %needed) nounwind {
+  %fits = icmp sle i64 %needed, %room
+  br i1 %fits, label %small, label %large
+small:
+  ret ptr %stack
+large:
+  %aligned = add i64 %needed, 64
+  %block = call ptr @malloc(i64 %aligned)
+  ret ptr %block
+}
+define internal void @gl_free_row_buffer(ptr %stack, ptr %used) nounwind {
+  %same = icmp eq ptr %stack, %used
+  br i1 %same, label %end, label %large
+large:
+  call void @free(ptr %used)
+  br label %end
+end:
+  ret void
+}"""
 
 
 class Body:
@@ -34,6 +58,7 @@ class Body:
         self.empty = math.prod(self.kernel.outer) == 0
         self.schedule: Schedule = choose(self.kernel, target, self.indices)
         self.b = Builder(self.schedule.lanes)
+        self.varying = Sizes(self.b, kernel.symbols, len(kernel.buffers))
         self.emitter = Emitter(self.b, VectorMath(self.b, target))
         self.written = {store.buffer for store, _ in stores_of(self.kernel)}
         self.axes: dict[int, Value] = {}
@@ -42,17 +67,31 @@ class Body:
         self.guard = 0  # depth below which loads along the vector axis may not be hoisted
         self.memos: list[dict[tuple[Node, Any, str], Value]] = [{}]
         self.reduced: dict[tuple[int, int], list[Value]] = {}
-        self.lane_facts: dict[Node, tuple[int | None, int]] = {}
+        self.lane_facts: dict[Node, tuple[SizeLike | None, int]] = {}
         self.varies_memo: dict[Node, bool] = {}
         self.serial = any(store.mode == "add" for store, _ in stores_of(self.kernel))
         self.pointers = [self._base(k) for k in range(len(self.kernel.buffers))]
         self.loop_position = 0
+        self.row_buffers: list[tuple[str, str]] = []  # on the stack, in use
         self.cache = RowCache()
         if not self.empty:
             self.cache = choose_cached(self.kernel, self.schedule, self.varies, self._reads_written)
             for node in self.cache.first:
-                vector = f"[{self.cache.elements} x {REGISTER[node.dtype]}]"
-                self.cache.slots[node] = self.b.alloca(vector)
+                self.cache.slots[node] = self._row_buffer(REGISTER[node.dtype])
+
+    def _row_buffer(self, kind: str) -> str:
+        """Memory for a cached row: on the stack, or on the heap for this call where a length that varies exceeds it."""
+        elements = self.cache.elements
+        if not isinstance(elements, Expr):
+            return self.b.alloca(f"[{elements} x {kind}]")
+        stack = self.b.alloca(f"[{self.cache.room} x {kind}]")
+        self.b.declarations.add(_ROW_BUFFER)
+        step = ELEMENT_BITS[kind] // 8
+        room = f"i64 {self.cache.room * step}"
+        call = f"call ptr @gl_row_buffer(ptr {stack}, {room}, i64 {{0}})"
+        buffer = self.b.emit("ptr", 0, call, self._i64(elements * step), unique=True)
+        self.row_buffers.append((stack, buffer.text))
+        return buffer.text
 
     def _base(self, position: int) -> Value:
         slot = self.b.emit("ptr", 0, f"getelementptr ptr, ptr %buffers, i64 {position}")
@@ -70,8 +109,8 @@ class Body:
         self.memos.pop()
         self.b.close()
 
-    def _i64(self, value: int) -> Value:
-        return self.b.constant(value, "i64")
+    def _i64(self, value: SizeLike) -> Value:
+        return self.varying.value(value)
 
     # --- values ----------------------------------------------------------------------------------------------
 
@@ -88,18 +127,18 @@ class Body:
             self.varies_memo[node] = found
         return found
 
-    def lane_stride(self, node: Node) -> int | None:
-        """How an integer node moves from lane to lane: a constant, or None."""
+    def lane_stride(self, node: Node) -> SizeLike | None:
+        """How an integer node moves from lane to lane: by the same for all of them, or None."""
         return self._lane_fact(node)[0]
 
-    def _lane_fact(self, node: Node) -> tuple[int | None, int]:
+    def _lane_fact(self, node: Node) -> tuple[SizeLike | None, int]:
         """(stride between lanes or None, a power of two that divides the value of lane 0)."""
         found = self.lane_facts.get(node)
         if found is None:
             found = self.lane_facts[node] = self._find_lane_fact(node)
         return found
 
-    def _find_lane_fact(self, node: Node) -> tuple[int | None, int]:
+    def _find_lane_fact(self, node: Node) -> tuple[SizeLike | None, int]:
         lanes = self.schedule.lanes
         if not self.varies(node):
             return 0, math.gcd(node.attr, lanes) if node.op == "const" else 1
@@ -114,6 +153,8 @@ class Body:
             return strides[0] + sign * strides[1], math.gcd(facts[0][1], facts[1][1])
         if node.op == "mul":
             for this, other in ((0, 1), (1, 0)):
+                if node.args[this].op == "size":
+                    return strides[other] * node.args[this].attr, 1
                 if node.args[this].op == "const":
                     factor = node.args[this].attr
                     return strides[other] * factor, math.gcd(facts[other][1] * math.gcd(factor, lanes), lanes)
@@ -188,9 +229,9 @@ class Body:
         b, total, scale = self.b, self.b.constant(0, "i64"), self.cache.row
         for k in range(len(self.sizes) - 1, len(self.kernel.outer) - 1, -1):
             if k != self.schedule.vector:
-                step = b.inst("mul", self.axes[k], b.constant(scale, "i64"))
+                step = b.inst("mul", self.axes[k], self._i64(scale))
                 total = step if total.text == "0" else b.inst("add", total, step)
-                scale *= self.sizes[k]
+                scale = scale * self.sizes[k]
         return total
 
     def _computed(self, node: Node, u: int) -> Value:
@@ -198,6 +239,8 @@ class Body:
         match node.op:
             case "const":
                 return self.emitter.const(node)
+            case "size":
+                return self._i64(node.attr)
             case "reduced":
                 values = self.reduced[node.attr]
                 return values[u] if len(values) > 1 else values[0]
@@ -212,11 +255,18 @@ class Body:
             if stride is not None:
                 kind = "i32" if fits_int32(self.indices.range(node)) else "i64"
                 first = b.cast("trunc", self.lane_zero(node, u), kind)
-                return b.inst("add", b.splat(first), b.iota(kind, stride))
+                return b.inst("add", b.splat(first), self._lane_offsets(kind, stride))
         args = [self.value(arg, u) for arg in node.args]
         if any(arg.dtype == torch.int64 for arg in node.args):
             args = self._same_width(node, args)
         return self.emitter.node(node, args)
+
+    def _lane_offsets(self, kind: str, stride: SizeLike) -> Value:
+        """``stride`` times the lane's number."""
+        b = self.b
+        if not isinstance(stride, Expr):
+            return b.iota(kind, stride)
+        return b.inst("mul", b.iota(kind), b.splat(b.cast("trunc", self._i64(stride), kind)))
 
     def _same_width(self, node: Node, args: list[Value]) -> list[Value]:
         """int64 vectors whose values are known to fit are computed as int32: half the registers."""
@@ -257,7 +307,7 @@ class Body:
         if stride is not None:
             first = self._address(buffer, self.lane_zero(index, u))
             kind = MEMORY[self.kernel.buffers[buffer].dtype]
-            offsets = b.iota("i64", stride)
+            offsets = self._lane_offsets("i64", stride)
             return b.emit(
                 "ptr", b.lanes, f"getelementptr {kind}, ptr {{0}}, {offsets.llvm} {{1}}", first, offsets
             )
@@ -285,14 +335,11 @@ class Body:
             position = self.value(index, u)
             if condition is not None:
                 position = b.select(condition, position, self._i64(0))
-            raw = b.emit(
-                kind,
-                0,
-                f"load {kind}, ptr {{0}}, align {align}",
-                self._address(buffer, position),
-                at=at,
-                unique=fixed,
-            )
+            pointer = self._address(buffer, position)
+            if condition is not None and isinstance(self.kernel.buffers[buffer].numel, Expr):
+                nothing = Value(b.alloca(kind, 8), "ptr", 0, 0)  # the buffer may be empty in this call
+                pointer = b.select(condition, pointer, nothing)
+            raw = b.emit(kind, 0, f"load {kind}, ptr {{0}}, align {align}", pointer, at=at, unique=fixed)
             value = self.emitter.from_memory(raw, dtype)
             return (
                 value if condition is None or other is None else b.select(condition, *b.unify(value, other))

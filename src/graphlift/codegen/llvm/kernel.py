@@ -13,10 +13,13 @@ from graphlift.codegen.llvm.affine import Sum, axis_node, build, is_pointwise, s
 from graphlift.codegen.llvm.body import Body
 from graphlift.codegen.llvm.ops import MEMORY
 from graphlift.codegen.llvm.reduce import Fold, fold_for
+from graphlift.codegen.llvm.schedule import block_count
+from graphlift.codegen.llvm.sizes import Sizes
 from graphlift.codegen.llvm.split import split
 from graphlift.codegen.llvm.target import Target
-from graphlift.codegen.llvm.text import Value
+from graphlift.codegen.llvm.text import Builder, Value
 from graphlift.lower.ir import Kernel, Loop, Node
+from graphlift.shapes.expr import Expr, SizeLike
 
 _CYCLES_PER_THREAD = 24_000  # about 8 microseconds: what waking another thread must be worth
 
@@ -51,24 +54,52 @@ class KernelWriter(Body):
         else:
             self._loops_over_rows()
         self.close()
+        for stack, used in self.row_buffers:
+            self.b.effect(f"call void @gl_free_row_buffer(ptr {stack}, ptr {used})")
         body = b.function(f"define internal void @{self.name}_range(ptr %buffers, i64 %first, i64 %last) #0")
         return body + "\n" + self._entry()
 
     def _entry(self) -> str:
         s = self.schedule
-        threads = min(s.task_count, int(s.cycles / _CYCLES_PER_THREAD)) if not self.serial else 1
+        outer, inner = math.prod(self.kernel.outer), math.prod(self.kernel.inner)
+        if isinstance(s.task_count, Expr) or isinstance(outer, Expr) or isinstance(inner, Expr):
+            return self._varying_entry(s.task_count, outer, inner)
+        cycles = outer * (inner * s.cycles_per_point + s.cycles_per_row)
+        threads = min(s.task_count, int(cycles / _CYCLES_PER_THREAD)) if not self.serial else 1
         call = f"call void @{self.name}_range(ptr %buffers, i64 0, i64 {s.task_count})"
         if threads > 1:
             call = f"call void @gl_parallel(ptr @{self.name}_range, ptr %buffers, i64 {s.task_count}, i64 {threads})"
         return f"define void @{self.name}(ptr %buffers) #0 {{\n{call}\nret void\n}}"
+
+    def _varying_entry(self, tasks: SizeLike, outer: SizeLike, inner: SizeLike) -> str:
+        """As `_entry`, by the sizes of the call; without points there may be nothing to read, even ahead of loops."""
+        s, b = self.schedule, Builder(0)
+        sizes = Sizes(b, self.kernel.symbols, len(self.kernel.buffers))
+        points = outer * inner
+        needed = points if is_pointwise(self.kernel) else outer
+        count = sizes.value(tasks)
+        b.open_if(b.inst("icmp sgt", sizes.value(needed), sizes.value(0), kind="i1"))
+        if self.serial:
+            b.effect(f"call void @{self.name}_range(ptr %buffers, i64 0, i64 {count.text})")
+        else:
+            unit = 256  # of a cycle
+            work = b.inst("mul", sizes.value(points), sizes.value(int(s.cycles_per_point * unit) + 1))
+            rows = b.inst("mul", sizes.value(outer), sizes.value(int(s.cycles_per_row * unit)))
+            threads = b.inst("sdiv", b.inst("add", work, rows), sizes.value(_CYCLES_PER_THREAD * unit))
+            wanted = b.intrinsic("smin", count, threads)
+            arguments = f"ptr @{self.name}_range, ptr %buffers, i64 {count.text}, i64 {wanted.text}"
+            b.effect(f"call void @gl_parallel({arguments})")
+        b.close()
+        self.b.declarations |= b.declarations
+        return b.function(f"define void @{self.name}(ptr %buffers) #0")
 
     def _decode(self, task: Value) -> Value | None:
         """Set the task's axes; the block number where the vector axis is blocked."""
         s, b = self.schedule, self.b
         counts = [(k, self.sizes[k]) for k in s.tasks]
         if s.block and s.vector is not None:
-            counts.append((-1, math.ceil(self.sizes[s.vector] / s.block)))
-        counts = [(k, n) for k, n in counts if n > 1 or self.axes.setdefault(k, self._i64(0)) is None]
+            counts.append((-1, block_count(self.sizes[s.vector], s.block)))
+        counts = [(k, n) for k, n in counts if n != 1 or self.axes.setdefault(k, self._i64(0)) is None]
         rest = task
         for position, (k, n) in reversed(list(enumerate(counts))):
             if position == 0:
@@ -86,14 +117,15 @@ class KernelWriter(Body):
         assert s.vector is not None and block is not None
         size = self.sizes[s.vector]
         start, stop = self._i64(0), self._i64(size)
-        if size > s.block:
+        whole = isinstance(size, int) and size <= s.block
+        if not whole:
             start = b.inst("mul", block, self._i64(s.block))
             stop = b.intrinsic("smin", b.inst("add", start, self._i64(s.block)), self._i64(size))
         for k in s.scalar:
             self.axes[k] = self.open_loop(self._i64(0), self._i64(self.sizes[k]), 1)
         for position, loop in enumerate(self.kernel.loops):
-            self._vector_loop(position, loop, start, stop, whole=size <= s.block)
-        self._epilogue_over_vector(start, stop, size <= s.block)
+            self._vector_loop(position, loop, start, stop, whole)
+        self._epilogue_over_vector(start, stop, whole)
         for _ in s.scalar:
             self.close()
 
@@ -106,7 +138,7 @@ class KernelWriter(Body):
         s, b = self.schedule, self.b
         assert s.vector is not None
         size, step = self.sizes[s.vector], s.lanes * s.unroll
-        full = size // step * step
+        full = 0 if s.masked else size // step * step
         if full:
             end = self._i64(full) if whole else b.intrinsic("smin", stop, self._i64(full))
             index = self.open_loop(start, end, step)
@@ -119,21 +151,23 @@ class KernelWriter(Body):
         left = size - full
         if not left:
             return
-        if whole and left < s.lanes:
+        if whole and isinstance(left, int) and left < s.lanes:
             lanes = ", ".join(f"i1 {'true' if k < left else 'false'}" for k in range(s.lanes))
             self.mask = Value(f"<{lanes}>", "i1", s.lanes, 0)
             self.open_if(Value("true", "i1", 0, 0))
             self._point(position, loop, [self._i64(full)])
             self.close()
         else:
-            begin = self._i64(full) if whole else b.intrinsic("smax", start, self._i64(full))
+            begin = start
+            if full:
+                begin = self._i64(full) if whole else b.intrinsic("smax", start, self._i64(full))
             index = self.open_loop(begin, stop, s.lanes)
             self.mask = self._lane_mask(index, size)
             self._point(position, loop, [index])
             self.close()
         self.mask = None
 
-    def _lane_mask(self, index: Value, size: int) -> Value:
+    def _lane_mask(self, index: Value, size: SizeLike) -> Value:
         b = self.b
         left = b.cast(
             "trunc", b.intrinsic("smin", b.inst("sub", self._i64(size), index), self._i64(1024)), "i32"
@@ -168,7 +202,7 @@ class KernelWriter(Body):
             return
         assert block is not None
         size = self.sizes[s.vector]
-        blocks, left = divmod(size, s.block)
+        blocks, left = (0 if s.masked else size // s.block), size % s.block
         start = b.inst("mul", block, self._i64(s.block))
         if blocks:
             if left:
@@ -237,10 +271,11 @@ class KernelWriter(Body):
             self._store(store, u, value)
 
     def _inner_position(self) -> Node:
-        position, scale = Sum(0), 1
+        position = Sum(0)
+        scale: SizeLike = 1
         for k in range(len(self.sizes) - 1, len(self.kernel.outer) - 1, -1):
             position = position.plus(Sum(0, ((axis_node(k), scale),)))
-            scale *= self.sizes[k]
+            scale = scale * self.sizes[k]
         return build(position)
 
 
@@ -254,7 +289,12 @@ def write_kernel(name: str, kernel: Kernel, target: Target) -> tuple[str, set[st
     declarations: set[str] = set()
     lines = []
     count = len(kernel.buffers) + len(stages.scratch)
-    lines.append(f"%all = alloca [{count} x ptr], align 16")
+    lines.append(f"%all = alloca [{count + 1} x ptr], align 16")
+    if kernel.symbols:
+        lines.append(f"%sizes_from = getelementptr ptr, ptr %buffers, i64 {len(kernel.buffers)}")
+        lines.append("%sizes = load ptr, ptr %sizes_from")
+        lines.append(f"%sizes_to = getelementptr ptr, ptr %all, i64 {count}")
+        lines.append("store ptr %sizes, ptr %sizes_to")
     for k, spec in enumerate(stages.scratch):
         lines.append(f"%scratch{k} = alloca [{max(spec.numel, 1)} x {MEMORY[spec.dtype]}], align 64")
     for k in range(count):

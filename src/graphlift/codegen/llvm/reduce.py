@@ -13,6 +13,7 @@ import torch
 from graphlift.codegen.llvm.ops import LOW_PRECISION, REGISTER, Emitter
 from graphlift.codegen.llvm.text import Builder, Value
 from graphlift.lower.ir import Reduction
+from graphlift.shapes.expr import SizeLike
 
 _LAST = {"i32": 2**31 - 1, "i64": 2**63 - 1}
 
@@ -201,10 +202,12 @@ def _identity(op: str, dtype: torch.dtype) -> float | int | bool:
     return int(info.min) if op in ("max", "argmax") else int(info.max)
 
 
-def fold_for(emitter: Emitter, reduction: Reduction, lanes: int, copies: int, inner_points: int = 0) -> Fold:
+def fold_for(
+    emitter: Emitter, reduction: Reduction, lanes: int, copies: int, inner_points: SizeLike = 0
+) -> Fold:
     """A started fold with ``copies`` accumulators of ``lanes`` lanes."""
     fold = Fold(emitter, reduction, lanes, [], [])
-    fold.position_type = "i32" if inner_points < 2**31 else "i64"
+    fold.position_type = "i32" if isinstance(inner_points, int) and inner_points < 2**31 else "i64"
     vector = f"<{lanes} x {{}}>" if lanes else "{}"
     for _ in range(copies):
         fold.values.append(emitter.b.alloca(vector.format(fold.kind), 64))

@@ -1,4 +1,4 @@
-"""Dear values that several loops over a row need: computed once and kept in a buffer on the stack.
+"""Dear values that several loops over a row need: computed once and kept in a buffer, on the stack where it fits.
 
 In: a kernel scheduled by rows. Out: `RowCache`: which nodes, the loop that computes each.
 Always: a cached value depends on nothing that a loop stores, so that every loop would compute the same.
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from graphlift.codegen.llvm.schedule import Schedule, node_cycles
+from graphlift.codegen.llvm.schedule import Schedule, block_count, node_cycles
 from graphlift.lower.ir import Kernel, Node
+from graphlift.shapes.expr import SizeLike
 
 _WORTH_CYCLES = 12.0  # what recomputing must cost before a store and loads are cheaper
 _LIMIT_BYTES = 64 << 10
@@ -26,8 +27,9 @@ class RowCache:
 
     first: dict[Node, int] = field(default_factory=dict)
     slots: dict[Node, str] = field(default_factory=dict)
-    row: int = 0
-    elements: int = 0
+    row: SizeLike = 0
+    elements: SizeLike = 0
+    room: int = 0  # elements on the stack for each node, where the length varies
 
 
 def choose_cached(
@@ -37,12 +39,17 @@ def choose_cached(
     cache = RowCache()
     if schedule.columns or schedule.block or schedule.vector is None or len(kernel.loops) < 2:
         return cache
+    inner = range(len(kernel.outer), len(kernel.outer) + len(kernel.inner))
     size = (kernel.outer + kernel.inner)[schedule.vector]
-    cache.row = math.ceil(size / schedule.lanes) * schedule.lanes
-    cache.elements = math.prod(kernel.inner) // size * cache.row
-    if cache.elements * 4 > _LIMIT_BYTES:
+    cache.row = block_count(size, schedule.lanes) * schedule.lanes
+    cache.elements = (
+        math.prod([kernel.inner[k - inner[0]] for k in inner if k != schedule.vector]) * cache.row
+    )
+    expected = kernel.hint(cache.elements)
+    if expected * 4 > _LIMIT_BYTES or not expected:
         return cache
-    room = _LIMIT_BYTES // (cache.elements * 8)
+    cache.room = min(2 * expected, _LIMIT_BYTES // 8)
+    room = _LIMIT_BYTES // (expected * 8)
     seen: dict[Node, int] = {}
     costs: dict[Node, float] = {}
     for position, loop in enumerate(kernel.loops):

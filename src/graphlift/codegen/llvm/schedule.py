@@ -16,6 +16,7 @@ from graphlift.codegen.llvm.affine import Indices, axis_node, is_pointwise
 from graphlift.codegen.llvm.target import Target
 from graphlift.codegen.llvm.vmath import INLINE_FLOAT, SLEEF
 from graphlift.lower.ir import Kernel, Node, Store
+from graphlift.shapes.expr import Expr, SizeLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,9 @@ class Schedule:
 
     ``block`` is how many elements of an outer vector axis make one task (0: the vector axis is an inner one, or
     there is none); ``scalar`` are outer axes looped over inside a task. ``columns`` says that lanes hold separate
-    outer points with whole reductions each, so that nothing is folded across lanes.
+    outer points with whole reductions each, so that nothing is folded across lanes. ``masked``: every step of the
+    vector axis is taken under a mask, so that there is one body only. What is chosen by sizes goes by the hints of
+    those that vary.
     """
 
     lanes: int
@@ -34,8 +37,10 @@ class Schedule:
     block: int = 0
     unroll: int = 1
     columns: bool = False
-    task_count: int = 1
-    cycles: float = 0.0
+    masked: bool = False
+    task_count: SizeLike = 1
+    cycles_per_point: float = 0.0
+    cycles_per_row: float = 0.0  # of outer points
 
 
 def walk(kernel: Kernel) -> Iterator[tuple[Node, bool]]:
@@ -129,7 +134,7 @@ def _lanes(kernel: Kernel, target: Target) -> int:
 def choose(kernel: Kernel, target: Target, indices: Indices) -> Schedule:
     """The schedule for ``kernel``."""
     lanes = _lanes(kernel, target)
-    sizes = kernel.outer + kernel.inner
+    sizes = [kernel.hint(size) for size in kernel.outer + kernel.inner]
     pointwise = is_pointwise(kernel) and not kernel.inner
     accesses = [(node.args[0], 1.0) for node, in_loop in walk(kernel) if node.op == "load" and in_loop]
     accesses += [(store.index, 2.0) for store, in_loop in stores_of(kernel) if in_loop]
@@ -158,12 +163,14 @@ def choose(kernel: Kernel, target: Target, indices: Indices) -> Schedule:
     columns = best_inner is None or (best_outer is not None and score(best_outer) > score(best_inner) * 1.05)
     if columns and best_outer is not None:
         tasks = tuple(k for k in outer if k != best_outer)
-        unroll = _unroll(sizes[best_outer], lanes, _body_limit(kernel))
-        chosen = Schedule(lanes, best_outer, tasks, block=unroll * lanes, unroll=unroll, columns=True)
+        unroll, masked = _unroll(kernel, best_outer, lanes, _body_limit(kernel))
+        chosen = Schedule(
+            lanes, best_outer, tasks, block=unroll * lanes, unroll=unroll, columns=True, masked=masked
+        )
         return _finish(kernel, target, chosen)
     assert best_inner is not None
-    unroll = _unroll(sizes[best_inner], lanes, _body_limit(kernel))
-    return _finish(kernel, target, Schedule(lanes, best_inner, tuple(outer), unroll=unroll))
+    unroll, masked = _unroll(kernel, best_inner, lanes, _body_limit(kernel))
+    return _finish(kernel, target, Schedule(lanes, best_inner, tuple(outer), unroll=unroll, masked=masked))
 
 
 def _body_limit(kernel: Kernel) -> int:
@@ -186,7 +193,21 @@ def _loop_nodes(kernel: Kernel, position: int) -> set[Node]:
     return seen
 
 
-def _unroll(size: int, lanes: int, limit: int) -> int:
+def _unroll(kernel: Kernel, axis: int, lanes: int, limit: int) -> tuple[int, bool]:
+    """Copies of the body, and whether all of it runs under masks."""
+    size = (kernel.outer + kernel.inner)[axis]
+    if not isinstance(size, Expr):
+        return _exact_unroll(size, lanes, limit), False
+    exact = next((u for u in range(limit, 0, -1) if size % (u * lanes) == 0), 0)
+    if exact:
+        return exact, False
+    # What is left over is unknown: a dear body is not worth writing twice, short axes not worth unrolling.
+    if limit == 1 or kernel.hint(size) < 2 * lanes:
+        return 1, True
+    return (limit if kernel.hint(size) >= 2 * limit * lanes else 2), False
+
+
+def _exact_unroll(size: int, lanes: int, limit: int) -> int:
     """The most copies up to ``limit`` that leave less than one vector over, or ``limit`` itself on long axes."""
     vectors = size // lanes
     if vectors >= 8 * limit and vectors % limit and limit > 1:
@@ -197,30 +218,35 @@ def _unroll(size: int, lanes: int, limit: int) -> int:
 
 def _pointwise(kernel: Kernel, lanes: int, vector: int) -> Schedule:
     size = kernel.outer[vector]
-    unroll = _unroll(size, lanes, min(2, _body_limit(kernel)))
+    unroll, masked = _unroll(kernel, vector, lanes, min(2, _body_limit(kernel)))
     step = lanes * unroll
-    block = size if size <= 4096 else max(step, 2048 // step * step)
+    whole = isinstance(size, int) and size <= 4096
+    block = size if whole and isinstance(size, int) else max(step, 2048 // step * step)
+    sizes = [kernel.hint(n) for n in kernel.outer]
     tasks = [k for k in range(len(kernel.outer)) if k != vector]
     # Small rows: loop over some outer axes inside the task, as long as enough tasks are left to share out.
     scalar: list[int] = []
-    work = min(size, block)
-    count = math.prod(kernel.outer[k] for k in tasks)
-    while tasks and work < 2048 and count // kernel.outer[tasks[-1]] >= 32:
-        count //= kernel.outer[tasks[-1]]
-        work *= kernel.outer[tasks[-1]]
+    work = min(sizes[vector], block)
+    count = math.prod(sizes[k] for k in tasks)
+    while tasks and work < 2048 and count // sizes[tasks[-1]] >= 32:
+        count //= sizes[tasks[-1]]
+        work *= sizes[tasks[-1]]
         scalar.insert(0, tasks.pop())
-    return Schedule(lanes, vector, tuple(tasks), tuple(scalar), block, unroll, columns=False)
+    return Schedule(lanes, vector, tuple(tasks), tuple(scalar), block, unroll, masked=masked)
 
 
 def _finish(kernel: Kernel, target: Target, schedule: Schedule) -> Schedule:
     sizes = kernel.outer + kernel.inner
-    count = math.prod(sizes[k] for k in schedule.tasks)
+    count = math.prod([sizes[k] for k in schedule.tasks])
     if schedule.block and schedule.vector is not None:
-        count *= math.ceil(sizes[schedule.vector] / schedule.block)
+        count = count * block_count(sizes[schedule.vector], schedule.block)
     per_point = sum(node_cycles(node) for node, in_loop in walk(kernel) if in_loop)
     per_row = sum(node_cycles(node) for node, in_loop in walk(kernel) if not in_loop)
-    inner = math.prod(kernel.inner)
-    outer = math.prod(kernel.outer)
     factor = 1.0 / schedule.lanes if schedule.vector is not None else 1.0
-    cycles = outer * inner * (per_point + 2.0) * factor + outer * per_row
-    return replace(schedule, task_count=count, cycles=cycles)
+    per_point = (per_point + 2.0) * factor
+    return replace(schedule, task_count=count, cycles_per_point=per_point, cycles_per_row=per_row)
+
+
+def block_count(size: SizeLike, block: int) -> SizeLike:
+    """How many blocks cover an axis."""
+    return (size + block - 1) // block

@@ -7,12 +7,13 @@ Always: the stages together do what the kernel does; partial sums also make long
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from graphlift.codegen.llvm.affine import Sum, axis_node, build, rewrite
 from graphlift.lower.ir import BufferSpec, Kernel, Loop, Node, Reduction, Store
+from graphlift.shapes.expr import Expr, SizeLike
 
 _SPLIT_POINTS = 1 << 15  # of the inner axes, from which on splitting pays
 _SPLIT_WORK = 1 << 18  # of the whole grid
@@ -65,17 +66,20 @@ def _parts(kernel: Kernel) -> int:
     if any(r.op not in _FOLDABLE or r.dtype in (torch.bfloat16, torch.float16) for r in loop.reductions):
         return 0
     outer, inner = math.prod(kernel.outer), math.prod(kernel.inner)
+    if isinstance(outer, Expr) or isinstance(inner, Expr):
+        return 0
     if outer > _FEW_RESULTS or inner < _SPLIT_POINTS or outer * inner < _SPLIT_WORK:
         return 0
     size = kernel.inner[0]
     return max((p for p in range(2, 65) if size % p == 0), default=0)
 
 
-def _flat(sizes: tuple[int, ...]) -> Node:
-    total, scale = Sum(0), 1
+def _flat(sizes: tuple[SizeLike, ...]) -> Node:
+    total = Sum(0)
+    scale: SizeLike = 1
     for k in range(len(sizes) - 1, -1, -1):
         total = total.plus(Sum(0, ((axis_node(k), scale),)))
-        scale *= sizes[k]
+        scale = scale * sizes[k]
     return build(total)
 
 
@@ -86,7 +90,7 @@ def _partial(kernel: Kernel, parts: int, scratch: tuple[BufferSpec, ...]) -> Ker
     axes = {k: Sum(0, ((axis_node(k), 1),)) for k in range(rank)}
     axes[rank] = Sum(0, ((axis_node(rank), each), (axis_node(rank + 1), 1)))
     axes |= {k: Sum(0, ((axis_node(k + 1), 1),)) for k in range(rank + 1, rank + len(kernel.inner))}
-    alone = Kernel(kernel.outer, kernel.inner, kernel.loops[:1], (), kernel.buffers)
+    alone = replace(kernel, loops=kernel.loops[:1], epilogue=())
     outer, inner = (*kernel.outer, parts), (each, *kernel.inner[1:])
     split_kernel, _ = rewrite(alone, outer, inner, axes)
     position = _flat(outer)
@@ -94,7 +98,7 @@ def _partial(kernel: Kernel, parts: int, scratch: tuple[BufferSpec, ...]) -> Ker
         Store(len(kernel.buffers) + k, position, Node("reduced", r.dtype, (), (0, k)))
         for k, r in enumerate(kernel.loops[0].reductions)
     )
-    return Kernel(outer, inner, split_kernel.loops, epilogue, kernel.buffers + scratch)
+    return replace(split_kernel, epilogue=epilogue, buffers=kernel.buffers + scratch)
 
 
 def _fold(kernel: Kernel, parts: int, scratch: tuple[BufferSpec, ...], epilogue: tuple[Store, ...]) -> Kernel:
@@ -104,7 +108,8 @@ def _fold(kernel: Kernel, parts: int, scratch: tuple[BufferSpec, ...], epilogue:
         Reduction(r.op, Node("load", r.dtype, (position,), len(kernel.buffers) + k), r.dtype)
         for k, r in enumerate(kernel.loops[0].reductions)
     )
-    return Kernel(outer, inner, (Loop(reductions),), epilogue, kernel.buffers + scratch)
+    buffers = kernel.buffers + scratch
+    return replace(kernel, inner=inner, loops=(Loop(reductions),), epilogue=epilogue, buffers=buffers)
 
 
 def _rest(kernel: Kernel, scratch: tuple[BufferSpec, ...], results: int, position: Node) -> Kernel:
@@ -136,4 +141,4 @@ def _rest(kernel: Kernel, scratch: tuple[BufferSpec, ...], results: int, positio
         for loop in kernel.loops[1:]
     )
     epilogue = tuple(store(s) for s in kernel.epilogue)
-    return Kernel(kernel.outer, kernel.inner, loops, epilogue, kernel.buffers + scratch)
+    return replace(kernel, loops=loops, epilogue=epilogue, buffers=kernel.buffers + scratch)
