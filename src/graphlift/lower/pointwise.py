@@ -195,28 +195,40 @@ def pow_scalar(b: Builder, out: Meta, x: Value, exponent: Scalar) -> Value | Non
             return elementwise(b, out, lambda p: _multiplied(p, int(exponent)), (x,), cost=2)
         return None
     one = const(1, dtype)
+
+    def square(p: Node) -> Node:  # ATen's bfloat16 kernel multiplies bfloat16 vectors, each rounded; half ones are not
+        squared = mul(p, p)
+        return cast(cast(squared, out.dtype), dtype) if out.dtype == torch.bfloat16 else squared
+
     special: dict[float, Callable[[Node], Node]] = {
         0.5: lambda p: op("sqrt", p),
         1.0: lambda p: p,
         2.0: lambda p: mul(p, p),
-        3.0: lambda p: mul(mul(p, p), p),
+        3.0: lambda p: mul(square(p), p),
         -0.5: lambda p: op("rsqrt", p),
         -1.0: lambda p: div(one, p),
-        -2.0: lambda p: div(one, mul(p, p)),
+        -2.0: lambda p: div(one, square(p)),
     }
     if out.dtype == torch.float16:  # ATen's half kernel calls pow, whose answer for -inf and -0.0 is another
         del special[0.5], special[-0.5]
     found = special.get(float(exponent))
     if found is not None:
         return elementwise(b, out, found, (x,), cost=3)
-    return elementwise(b, out, lambda p, q: op("pow", p, q), (x, float(exponent)), cost=4 * TRANSCENDENTAL)
+    return _power(b, out, x, float(exponent))
+
+
+def _power(b: Builder, out: Meta, x: Any, y: Any) -> Value:
+    """ATen converts a scalar to the dtype of the tensor first, also where it then computes in a wider one."""
+    narrow = out.dtype if out.dtype in (torch.bfloat16, torch.float16) else None
+    cost = 4 * TRANSCENDENTAL
+    return elementwise(b, out, lambda p, q: op("pow", p, q), (x, y), cost=cost, narrow_scalars=narrow)
 
 
 @row("pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(b: Builder, out: Meta, x: Any, y: Any) -> Value | None:
     if not out.dtype.is_floating_point:
         return None
-    return elementwise(b, out, lambda p, q: op("pow", p, q), (x, y), cost=4 * TRANSCENDENTAL)
+    return _power(b, out, x, y)
 
 
 def _binary(name: str, cost: int = 1, floats: bool = False) -> Callable[..., Value | None]:
