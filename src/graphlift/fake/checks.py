@@ -327,7 +327,9 @@ def _check_index_put(target: FakeTensor, places: list, value: FakeTensor) -> Non
     if not masks and all(a.spec.dtype in _INDEX_DTYPES for a in indices):
         shape = _indexed_shape(target, places)
         if list(torch.broadcast_shapes(value.shape, shape)) != shape:
-            raise RuntimeError(f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast")
+            raise RuntimeError(
+                f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast"
+            )
     if len(masks) == len(indices) == 1 and value.numel() == 1:
         return  # filled through the mask
     read = [a.spec for a in (value, *indices) if a.home is target.home]

@@ -229,7 +229,12 @@ class FakeMode(TorchDispatchMode):
 
 def require_plain(t: Tensor) -> None:
     """Raises: Unsupported for tensors that strides and a storage do not describe."""
-    if (type(t) is not Tensor and not _is_plain(t)) or t.layout is not torch.strided or t.is_quantized:
+    if (
+        (type(t) is not Tensor and not _is_plain(t))
+        or t.layout is not torch.strided
+        or t.is_quantized
+        or t.is_nested
+    ):
         raise Unsupported(type(t).__name__, f"a tensor of layout {t.layout} has no fake here")
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
         raise Unsupported(type(t).__name__, "a tensor wrapped by a torch.func transform has no fake here")

@@ -82,11 +82,20 @@ def _shaped_as(*positions: int) -> SizeRule:
 _row(
     "clone _to_copy zeros_like ones_like empty_like full_like rand_like randn_like randint_like randint_like.low_dtype "
     "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax flip roll tril triu renorm fill.Scalar "
-    "fill.Tensor masked_fill.Scalar masked_fill.Tensor slice_scatter select_scatter diagonal_scatter as_strided_scatter "
+    "fill.Tensor slice_scatter select_scatter diagonal_scatter as_strided_scatter "
     "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src scatter.value "
-    "scatter_add scatter_reduce.two masked_scatter _euclidean_dist uniform normal_functional zero native_dropout_backward "
-    "exponential copy lift alias_copy detach_copy alias detach bernoulli.Tensor"
+    "scatter_add scatter_reduce.two _euclidean_dist uniform normal_functional zero native_dropout_backward "
+    "exponential lift alias_copy detach_copy alias detach bernoulli.Tensor"
 )(_shaped_as(0))
+
+
+@_row("copy masked_scatter")
+def _written(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    broadcast(table, [t.spec.shape for t in args[:2]])
+    return args[0].spec.shape  # type: ignore[no-any-return]
+
+
+_row("masked_fill.Scalar masked_fill.Tensor")(_pointwise)
 _row("native_dropout sort sort.stable cummax cummin")(_shaped_as(0, 0))
 _row(
     "_softmax_backward_data _log_softmax_backward_data max_pool2d_with_indices_backward avg_pool2d_backward "

@@ -31,6 +31,10 @@ class NoRule(Exception):
     """The operator's metadata cannot be said in symbols here; the text says why."""
 
 
+class Elsewhere(NoRule):
+    """The operator refuses other sizes: those that are equal in this call may have to be."""
+
+
 # -- sizes in arguments ----------------------------------------------------------------------------------------
 
 
@@ -210,8 +214,15 @@ def _checked(
                 raise NoRule("gives another layout for other sizes")
         return found
     except NoRule as why:
-        fix(table, info, args, kwargs, str(why))
+        _give_up(table, info, args, kwargs, why)
         raise AssertionError("unreachable: some size was involved") from why
+
+
+def _give_up(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: NoRule) -> None:
+    """Raises: Solved, with sizes that are equal in this call made one, or else with all of them fixed."""
+    if isinstance(why, Elsewhere):
+        table.merge(involved((args, kwargs), []), f"{info.name} {why}")
+    fix(table, info, args, kwargs, str(why))
 
 
 def fix(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: str) -> None:
@@ -238,7 +249,7 @@ def _answer_elsewhere(
     try:
         return concrete(info, at.of(args), at.of(kwargs))
     except Exception as error:
-        raise NoRule(f"raises {type(error).__name__} for other sizes: {error}") from error
+        raise Elsewhere(f"raises {type(error).__name__} for other sizes: {error}") from error
 
 
 def _symbolic(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, now: Any) -> Any:
@@ -325,4 +336,4 @@ def check_in_place(
         try:
             _answer_elsewhere(table, other, info, args, kwargs, concrete)
         except NoRule as why:
-            fix(table, info, args, kwargs, str(why))
+            _give_up(table, info, args, kwargs, why)

@@ -40,7 +40,7 @@ class Solved(BaseException):
 
 
 class Refused(BaseException):
-    """What the user insisted on does not hold; carries the error. Not an Exception: no stage may take it for its own."""
+    """What the user insisted on does not hold; carries the error. No Exception: no stage takes it for its own."""
 
     def __init__(self, error: ConstraintError) -> None:
         super().__init__(str(error))
@@ -127,6 +127,7 @@ class SymbolTable:
             self.known.solutions.pop(symbol, None)  # found in an attempt that went another way
             value = symbol
         self.origins[symbol] = Origin(key, name, bounds, strict)
+        self._witness = None
         self.hints[symbol] = recent_hints[symbol] = hint
         self.ranges[symbol] = bounds
         if value is not symbol:
@@ -215,6 +216,17 @@ class SymbolTable:
         for symbol in symbols:
             self._settle(symbol, self.hints[symbol], why)
         if symbols:
+            raise Solved
+
+    def merge(self, sizes: Iterable[SizeLike], why: str) -> None:
+        """Make symbols in these sizes that have one hint the same symbol. Raises: Solved where there are such."""
+        symbols = {s for size in sizes for s in free(size)}
+        first: dict[int, Symbol] = {}
+        for symbol in [s for s in self.hints if s in symbols]:
+            earlier = first.setdefault(self.hints[symbol], symbol)
+            if earlier is not symbol:
+                self._settle(symbol, earlier, why)
+        if len(first) < len(symbols):
             raise Solved
 
     def _record(self, fact: Relation) -> None:
