@@ -6,6 +6,8 @@ Always: results equal eager's; the counts do not depend on the number of passes.
 
 from __future__ import annotations
 
+import math
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -437,3 +439,37 @@ def test_fullgraph_names_every_frame_of_the_first_break() -> None:
     text = str(caught.value)
     places = [text.index(f", in {name}") for name in ("calls_deep\n", "calls\n", "stop_inside\n")]
     assert places == sorted(places) and "next step:" in text
+
+
+# --- integers that vary --------------------------------------------------------------------------------------------
+
+USES = (
+    "n + 1", "1 - n", "n * n // 3 % 5", "-n, ~n, +n, abs(n)", "n ** 2 / 4", "x * n", "x[n % 3]", "x[: n % 3]",
+    "[5, 6, 7][n % 3]", "'abc'[n % 3:]", "list(range(n))", "'a' * n, [0] * n, (x,) * (n % 3)", "f'{n} {n:>4} {n!r}'",
+    "n in (1, 5, 9), n in {3: 1}", "{n: x, 'n': n}", "n if n % 2 else -1", "n and 3, n or 4, not n, bool(n)",
+    "n < 7, 3 < n <= 9, n == 5, n != 5, n is None", "torch.full((2,), n), torch.zeros(n % 4, 2)", "x.view(3, -1).sum(n % 2)",
+    "x.roll(n, 0)", "str(n), int(n), float(n), hex(n), divmod(n, 4), max(n, 5), sum([n, 1]), round(n, -1)",
+    "isinstance(n, int), type(n), isinstance(n, bool), callable(n)", "(lambda k=n: k)(), [n for _ in range(2)]",
+    "n.bit_length(), n.real, hash(n)", "sorted([5, n, 2]), {5, n}, [n].index(n)", "n & 3 | 8 ^ n, n << 2, n >> 1",
+    "dict(a=n)['a'], [*range(n % 3)], 'x{}'.format(n), '%d' % n", "torch.tensor([n, 1]), x.new_full((1,), n)",
+    "math.sqrt(n), math.gcd(n, 12), operator.index(n)", "int.__add__(n, 1), n.__mul__(2)", "range(n), range(1, n, 2)[-1:]",
+    "x.to(torch.float64) ** (n % 3)", "F.pad(x, (n % 3, 0))", "torch.arange(n), x.repeat(n % 3)", "isinstance([n][0], (int, str))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.filterwarnings("ignore:graphlift:RuntimeWarning")
+def test_whatever_is_done_with_an_integer_that_varies(use: str) -> None:
+    namespace = {
+        "torch": torch,
+        "F": nn.functional,
+        "math": math,
+        "operator": operator,
+        "print": lambda n: None,
+    }
+    source = f"def f(x, n):\n    y = x + 1\n    print(n)\n    return y, {use}, n\n"
+    exec(compile(source, "<captured use>", "exec"), namespace)
+    fn: Any = namespace["f"]
+    compiled = graphlift.compile(fn, backend="eager")
+    for n in (0, 1, 2, 3, 5, 7, 8, 9, 11, 12, 13, 40, 3, 0):
+        assert_equal(compiled(X(), n), fn(X(), n))

@@ -13,7 +13,7 @@ import functools
 import re
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,6 +79,7 @@ from .trackers import (
     Tracker,
     TrackerKey,
     TupleVar,
+    ValueKey,
 )
 
 PLAIN_CONSTANTS: frozenset[type] = frozenset(
@@ -99,8 +100,19 @@ PLAIN_CONSTANTS: frozenset[type] = frozenset(
 )
 #: Constants of which only the type is guarded until something asks for the value.
 READ_LATE: frozenset[type] = frozenset((int, float, str))
-#: Classes whose instances never change, known by identity where they come from outside.
-IMMUTABLE_CONSTANTS: frozenset[type] = frozenset(
+
+
+def _numpy_scalars(base: type) -> Iterator[type]:
+    """The classes of numpy's scalars, without records, which can be changed."""
+    if base is not np.void:
+        yield base
+        for cls in base.__subclasses__():
+            yield from _numpy_scalars(cls)
+
+
+NUMPY_SCALARS: frozenset[type] = frozenset(_numpy_scalars(np.generic))
+#: Classes whose instances never change, known by identity (or bits) where they come from outside.
+IMMUTABLE_CONSTANTS: frozenset[type] = NUMPY_SCALARS | frozenset(
     (re.Pattern, re.Match, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 )
 IDENTITY_CONSTANTS: tuple[type, ...] = (
@@ -135,9 +147,19 @@ TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.B
 #: What exceptions of the interpreter carry beside their arguments.
 EXCEPTION_VALUES: dict[type, tuple[str, ...]] = {
     StopIteration: ("value",),
+    SystemExit: ("code",),
     OSError: ("errno", "strerror", "filename"),
-    FileNotFoundError: ("errno", "strerror", "filename"),
+    ImportError: ("msg", "name", "path"),
+    SyntaxError: ("msg", "filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"),
+    UnicodeDecodeError: ("encoding", "object", "start", "end", "reason"),
+    UnicodeEncodeError: ("encoding", "object", "start", "end", "reason"),
+    UnicodeTranslateError: ("object", "start", "end", "reason"),
 }
+
+
+def exception_values(cls: type) -> tuple[str, ...]:
+    """What exceptions of a class carry beside their arguments."""
+    return next((names for base, names in EXCEPTION_VALUES.items() if issubclass(cls, base)), ())
 
 
 #: Frames that one break leaves in the middle of a call; a break further in runs the call natively.
@@ -299,7 +321,7 @@ class Capture:
         return ConstVar.unread(value, source, read)
 
     def wrap_tensor(self, value: torch.Tensor, source: Source) -> Tracker:
-        if value.layout is not torch.strided or value.is_quantized:
+        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
             self.guard(TypeIs(source, type(value)))
             return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
         if torch._C._functorch.is_functorch_wrapped_tensor(value):
@@ -516,7 +538,7 @@ class Capture:
     def exception_var(self, error: BaseException) -> ObjectVar:
         result = ObjectVar(type(error))
         result.slots["args"] = TupleVar([self.from_python(arg) for arg in error.args])
-        for name in EXCEPTION_VALUES.get(type(error), ()):
+        for name in exception_values(type(error)):
             result.slots[name] = self.from_python(getattr(error, name))
         return result
 
@@ -592,7 +614,7 @@ class Capture:
         if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
             items = self.value_of(tracker.payload)  # type: ignore[attr-defined]
             cls = tracker.cls  # type: ignore[attr-defined]
-            return cls._make(items) if hasattr(cls, "_make") else cls(items)
+            return cls(items) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, items)
         raise NotConst
 
     def pin(self, tracker: ConstVar) -> None:
@@ -616,7 +638,7 @@ class Capture:
         if var.complete or key in var.absent:
             return None
         assert var.real is not None and var.source is not None
-        if type(key) is TrackerKey:
+        if isinstance(key, TrackerKey):
             return self.dict_get(self.complete(var, key), key)
         if key in var.real:
             found = self.wrap(dict.__getitem__(var.real, key), DictItem(var.source, key))
@@ -632,7 +654,7 @@ class Capture:
         if var.complete or key in var.absent:
             return False
         assert var.real is not None and var.source is not None
-        if type(key) is TrackerKey:
+        if isinstance(key, TrackerKey):
             return self.dict_has(self.complete(var, key), key)
         present = key in var.real
         self.guard(HasKey(var.source, key, present))
@@ -710,7 +732,7 @@ class Capture:
         if type(tracker) is TupleVar:
             keys = [self.key_of(item) for item in tracker.items]
             if any(isinstance(key, TrackerKey) for key in keys):
-                raise Break("unsupported-object", "a tuple of objects as a dictionary key")
+                return self.value_key(tracker, hash(tuple(keys)))
             return tuple(keys)
         if type(tracker) in (ListVar, DictVar) or (type(tracker) is SetVar and tracker.cls is set):
             raise self.raise_(
@@ -722,14 +744,31 @@ class Capture:
         if type(tracker) is ArrayVar:
             raise self.raise_(TypeError, "unhashable type: 'numpy.ndarray'")
         if type(tracker) is ObjectVar:
-            if self.type_attr(tracker.cls, "__hash__") is not object.__hash__ and not issubclass(
-                tracker.cls, torch.nn.Module
-            ):
-                raise Break(
-                    "unsupported-object",
-                    f"a dictionary key of type {tracker.cls.__name__}, which defines __hash__",
-                )
+            return self.object_key(tracker)
+        if type(tracker) is OpaqueVar:
+            raise Break(tracker.code, tracker.detail)
         return self.identity_key(tracker)
+
+    def object_key(self, tracker: ObjectVar) -> TrackerKey:
+        """The key that an instance is: by its class's own hash, or by identity."""
+        from .calls import call_special
+
+        cls = tracker.cls
+        method = self.type_attr(cls, "__hash__")
+        if method is object.__hash__ or issubclass(cls, torch.nn.Module):
+            return self.identity_key(tracker)
+        if method is None:
+            raise self.raise_(TypeError, f"unhashable type: '{cls.__name__}'")
+        if isinstance(method, types.FunctionType):
+            return self.value_key(tracker, hash(self.value_of(call_special(self, tracker, "__hash__", []))))
+        if tracker.payload is not None:
+            return self.value_key(tracker, hash(self.key_of(tracker.payload)))
+        raise Break("unsupported-object", f"a dictionary key of type {cls.__name__}, which defines __hash__")
+
+    def value_key(self, tracker: Tracker, hash_: int) -> ValueKey:
+        from .protocol import items_equal
+
+        return ValueKey(tracker, hash_, lambda left, right: items_equal(self, left, right))
 
     def identity_key(self, tracker: Tracker) -> TrackerKey:
         """The key under which this very object (or its ``id()``) is found in a tracked dictionary."""
