@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from .. import config
@@ -84,6 +85,7 @@ from .varying import varying_integers
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
+_NUMPY = str(Path(np.__file__).resolve().parent)
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _SKIPPED_DIRS = (_PACKAGE + "/", _TORCH + "/", _STDLIB + "/")
 _CAPTURED_TORCH = ("/nn/modules/", "/nn/utils/", "/optim/")
@@ -94,6 +96,8 @@ MAX_RESTARTS = 1000
 def is_skipped_file(filename: str) -> bool:
     """Whether frames of a file always run as they are."""
     if filename.startswith("<") and not filename.startswith(("<ipython", "<stdin", "<doctest", "<captured")):
+        return True
+    if filename.startswith(_NUMPY + "/"):
         return True
     if not filename.startswith(_SKIPPED_DIRS):
         return False
@@ -127,6 +131,8 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             and is_skipped_file(code.co_filename)
             and getattr(current_owner(), "__wrapped__", None) is not func
         ):
+            return SKIP
+        if not code.co_flags & inspect.CO_OPTIMIZED:  # the body of a module or of a class
             return SKIP
         mode = foreign_mode()
         if mode is not None:
@@ -241,7 +247,8 @@ def capture_region(
 
     Where the program fixes a size that was to vary, the capture is made again with that known.
     """
-    policy = SizePolicy(history, options.dynamic) if history is not None else None
+    static = history is None or getattr(options.backend, "static_sizes", False)
+    policy = None if static else SizePolicy(history, options.dynamic)
     known = Known()
     for _ in range(MAX_RESTARTS):
         try:
@@ -251,6 +258,15 @@ def capture_region(
             continue
         except Refused as refused:
             raise refused.error from None
+        except (GraphliftError, _Eager):
+            raise
+        except Exception as error:
+            if config.strict or policy is None or not policy.allowed or not known.symbols:
+                raise
+            text = f"compiled for these sizes only: with sizes that vary, {type(error).__name__}: {error}"
+            _event(options, "fallback", func, text)
+            policy.allowed, known = False, Known()
+            continue
         finally:
             if policy is not None:
                 policy.learn(sizes)

@@ -1,7 +1,8 @@
 """The registry of graph-break reasons.
 
 In: a registered code and the particulars of one break. Out: `BreakReason`, printed in logs, errors and `explain`.
-Always: one frozen row per code (text, why, remedy), no duplicates; `docs/breaks.md` is generated from the rows.
+Always: one frozen row per code, no duplicates; `docs/breaks.md` is generated from the rows. A new row brings `example`,
+a program that breaks for this reason and no other, and `fixed`, the same after the remedy: tests run both.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One kind of graph break: what is said to the user, why it happens, what the user can do."""
+    """One kind of graph break: what is said to the user, why it happens, what the user can do.
+
+    `example` and `fixed` are programs that know `torch` and `graphlift`; only faults of ours have none.
+    """
 
     code: str
     text: str
     why: str
     remedy: str
+    example: str = ""
+    fixed: str = ""
 
 
 def _table(rows: Iterable[Reason]) -> Mapping[str, Reason]:
@@ -42,6 +48,22 @@ REASONS: Mapping[str, Reason] = _table(
             "The builtin is implemented in C and has no rule in capture, so its effect on captured values is unknown.",
             "Move the call out of the compiled function, or mark its wrapper with graphlift.assume_constant_result if "
             "its result never changes.",
+            example="""\
+@graphlift.compile
+def f(x, seen):
+    seen[hash(x)] = True
+    return x * 2
+
+f(torch.ones(3), {})
+""",
+            fixed="""\
+@graphlift.compile
+def f(x, seen):
+    seen[x] = True
+    return x * 2
+
+f(torch.ones(3), {})
+""",
         ),
         Reason(
             "c-function",
@@ -49,158 +71,525 @@ REASONS: Mapping[str, Reason] = _table(
             "The callee has no Python bytecode to inline and is no known tensor operation.",
             "Call it outside the compiled function, wrap it as a torch.library custom operator, or use "
             "graphlift.allow_in_graph if it only computes on tensors.",
+            example="""\
+import time
+
+@graphlift.compile
+def f(x):
+    return x * 2, time.perf_counter()
+
+f(torch.ones(3))
+""",
+            fixed="""\
+import time
+
+@graphlift.compile
+def f(x):
+    return x * 2
+
+f(torch.ones(3)), time.perf_counter()
+""",
         ),
         Reason(
             "data-dependent-branch",
             "branch on the value of a tensor",
             "Which way the branch goes depends on numbers that exist only when the graph has run.",
             "Use torch.where or arithmetic instead of the branch, or branch on Python values or shapes.",
+            example="""\
+@graphlift.compile
+def f(x):
+    if x.sum() > 0:
+        return x * 2
+    return x
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    return torch.where(x.sum() > 0, x * 2, x)
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "tensor-item",
             "a tensor's value is read into Python (.item(), .tolist(), int(), float())",
             "The number exists only when the graph has run; Python code after it may depend on it.",
             "Keep the value as a tensor, or read it after the compiled function has returned.",
+            example="""\
+@graphlift.compile
+def f(x):
+    largest = x.max().item()
+    return x / largest
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    largest = x.max()
+    return x / largest
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "data-dependent-op",
             "operator whose output shape depends on tensor values",
             "The shape of the result (nonzero, masked_select, unique, ...) is known only when the graph has run.",
             "Use a form with a fixed shape (torch.where with three arguments, a mask and a sum), or move it out.",
-        ),
-        Reason(
-            "dynamic-shape-op",
-            "operator that needs sizes that are not known while capturing",
-            "Capture works with the sizes of the example inputs; this operator asked for one it cannot know.",
-            "Pass the size as a Python integer argument, or move the operator out of the compiled function.",
+            example="""\
+@graphlift.compile
+def f(x):
+    return x[x > 0].sum()
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    return torch.where(x > 0, x, 0.0).sum()
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "print-or-io",
             "input or output (print, logging, files, warnings)",
             "The effect must happen at this point of every call, so it runs in Python between two graphs.",
             "Remove it, or guard it with `if not torch.compiler.is_compiling():`.",
+            example="""\
+@graphlift.compile
+def f(x):
+    print("step")
+    return x * 2
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    if not torch.compiler.is_compiling():
+        print("step")
+    return x * 2
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "unsupported-opcode",
             "bytecode instruction that is not supported",
             "Capture has no rule for this instruction, so it runs natively.",
             "Rewrite the line with simpler Python; the instruction is named in the detail.",
+            example="""\
+@graphlift.compile
+def f(x, table):
+    try:
+        scale = table["scale"]
+    except* KeyError:
+        scale = 1
+    return x * scale
+
+f(torch.ones(3), {})
+""",
+            fixed="""\
+@graphlift.compile
+def f(x, table):
+    try:
+        scale = table["scale"]
+    except KeyError:
+        scale = 1
+    return x * scale
+
+f(torch.ones(3), {})
+""",
         ),
         Reason(
             "generator",
             "generator or coroutine that cannot be captured",
             "The body of the generator is suspended and resumed by code that capture does not see.",
             "Use a list or a comprehension instead of the generator.",
+            example="""\
+import asyncio
+
+async def double(x):
+    return x * 2
+
+@graphlift.compile
+def f(x):
+    return double(x)
+
+asyncio.run(f(torch.ones(3)))
+""",
+            fixed="""\
+def double(x):
+    return x * 2
+
+@graphlift.compile
+def f(x):
+    return double(x)
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "context-manager",
             "context manager that is not modelled",
             "Entering and leaving it may change state that capture does not know.",
             "Enter the context outside the compiled function.",
+            example="""\
+mode = torch.inference_mode()
+
+@graphlift.compile
+def f(x):
+    mode.__exit__(None, None, None)
+    return x * 2
+
+mode.__enter__()
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    with torch.inference_mode():
+        x = x + 1
+    return x * 2
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "requested-break",
             "graph break requested by graphlift.graph_break() or torch._dynamo.graph_break()",
             "The program asks for it.",
             "Remove the call.",
+            example="""\
+@graphlift.compile
+def f(x):
+    x = x + 1
+    graphlift.graph_break()
+    return x * 2
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    x = x + 1
+    return x * 2
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "disabled-function",
             "call of a function marked with graphlift.disable or torch.compiler.disable",
             "The function asks to be run by Python as it is.",
             "Remove the mark, or call the function outside the compiled function.",
+            example="""\
+@graphlift.disable
+def helper(x):
+    return x + 1
+
+@graphlift.compile
+def f(x):
+    return helper(x) * 2
+
+f(torch.ones(3))
+""",
+            fixed="""\
+def helper(x):
+    return x + 1
+
+@graphlift.compile
+def f(x):
+    return helper(x) * 2
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "unsupported-fake-op",
             "tensor operator that failed on fake tensors",
             "Capture runs each operator once on metadata alone; this one has no metadata implementation.",
             "Register a fake implementation (torch.library.register_fake), or mark the caller with graphlift.disable.",
+            example="""\
+@torch.library.custom_op("example_without_fake::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@graphlift.compile
+def f(x):
+    return twice(x) + 1
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@torch.library.custom_op("example_with_fake::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+@graphlift.compile
+def f(x):
+    return twice(x) + 1
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "exception-raised",
             "exception raised while capturing",
             "The code raised with these inputs; it runs in Python so that the exception is the user's own.",
             "Nothing, if the exception is meant; otherwise fix the cause shown in the detail.",
-        ),
-        Reason(
-            "break-in-except-handler",
-            "break inside an except or finally block that is handling an exception",
-            "The exception being handled is state of the interpreter that a resume function cannot restore.",
-            "Move the work out of the handler: keep what is needed in a variable, and go on after the block.",
+            example="""\
+@graphlift.compile
+def f(x, weight):
+    return x @ weight
+
+try:
+    f(torch.ones(3), torch.ones(2, 2))
+except RuntimeError as error:
+    print(error)
+""",
+            fixed="""\
+@graphlift.compile
+def f(x, weight):
+    return x @ weight
+
+f(torch.ones(3), torch.ones(3, 2))
+""",
         ),
         Reason(
             "attribute-mutation",
             "change of an attribute that cannot be replayed",
             "The object has its own __setattr__, is implemented in C, or is not reachable from the inputs.",
             "Return the new value instead of storing it, or store it outside the compiled function.",
+            example="""\
+class Counter:
+    calls = 0
+
+@graphlift.compile
+def f(x):
+    Counter.calls += 1
+    return x * 2
+
+f(torch.ones(3))
+""",
+            fixed="""\
+class Counter:
+    calls = 0
+
+counter = Counter()
+
+@graphlift.compile
+def f(x):
+    counter.calls += 1
+    return x * 2
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "unsupported-mutation",
             "change of an object that cannot be replayed",
             "Changes are replayed after the graph, and this object's type has no rule for that.",
             "Use a list, a dict or an attribute of a plain object, or do it outside the compiled function.",
+            example="""\
+@graphlift.compile
+def f(x, data):
+    data[0] = 1
+    return x * 2
+
+f(torch.ones(3), bytearray(2))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x, data):
+    data[0] = 1
+    return x * 2
+
+f(torch.ones(3), [0, 0])
+""",
         ),
         Reason(
             "unsupported-object",
             "object of a type that is not supported",
             "Capture has no rule to guard or rebuild a value of this type.",
             "Pass what is needed of it as plain values (numbers, strings, tensors, lists, dicts).",
+            example="""\
+@graphlift.compile
+def f(x):
+    weight = torch.nn.Parameter(torch.zeros(3))
+    return x * weight
+
+f(torch.ones(3))
+""",
+            fixed="""\
+weight = torch.nn.Parameter(torch.zeros(3))
+
+@graphlift.compile
+def f(x):
+    return x * weight
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "unsupported-attribute",
             "attribute access that runs code that cannot be captured",
             "The attribute is computed by a C descriptor or by code that capture cannot inline.",
             "Read the attribute outside the compiled function and pass the value.",
+            example="""\
+@graphlift.compile
+def f(x):
+    y = x * 2
+    return y, y.grad_fn
+
+f(torch.ones(3, requires_grad=True))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    return x * 2
+
+f(torch.ones(3, requires_grad=True)).grad_fn
+""",
         ),
         Reason(
             "unsupported-call",
             "call that cannot be inlined",
             "The callee's arguments, defaults or body use something that capture does not support.",
             "See the detail; simplify the callee or mark it with graphlift.disable to accept the break.",
+            example="""\
+@graphlift.compile
+def f(x):
+    return x * 2, x.data_ptr()
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    return x * 2
+
+f(torch.ones(3)), torch.ones(3).data_ptr()
+""",
         ),
         Reason(
             "unsupported-tensor-subclass",
             "tensor subclass or mode that is not supported",
             "The type overrides how tensor operations behave, in Python that capture does not run.",
             "Convert to a plain tensor (.as_subclass(torch.Tensor)) before the compiled function.",
+            example="""\
+@graphlift.compile
+def f(x):
+    return x * 2
+
+f(torch.eye(3).to_sparse())
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    return x * 2
+
+f(torch.eye(3).to_sparse().to_dense())
+""",
         ),
         Reason(
             "varying-int",
             "use of an integer that changes from call to call",
             "Several versions were compiled for values of this integer; it is now passed on, and what computes with it "
             "runs natively.",
-            "Make it a tensor, compute what depends on it outside the compiled function, or raise "
-            "graphlift.config.cache_size_limit if it takes few values.",
+            "Compute what depends on it outside the compiled function, or with tensors.",
+            example="""\
+@graphlift.compile(dynamic=False)
+def f(x, step):
+    return x * step
+
+for step in range(20):
+    f(torch.ones(3), step)
+""",
+            fixed="""\
+@graphlift.compile(dynamic=False)
+def f(x, step):
+    return x * step
+
+for step in range(20):
+    f(torch.ones(3), torch.tensor(step))
+""",
         ),
         Reason(
             "frame-introspection",
             "code that looks at its own frame (locals(), sys._getframe, inspect.stack)",
             "The compiled code does not have the frames the code would look at.",
             "Pass the values explicitly.",
+            example="""\
+@graphlift.compile
+def f(x, scale):
+    return x * locals()["scale"]
+
+f(torch.ones(3), 2)
+""",
+            fixed="""\
+@graphlift.compile
+def f(x, scale):
+    return x * scale
+
+f(torch.ones(3), 2)
+""",
         ),
         Reason(
             "dynamic-import",
             "import that runs code or cannot be resolved while capturing",
             "The first import of a module runs arbitrary code.",
             "Import at the top of the module.",
+            example="""\
+@graphlift.compile
+def f(x):
+    import colorsys
+    return x * len(colorsys.__all__)
+
+f(torch.ones(3))
+""",
+            fixed="""\
+import colorsys
+
+@graphlift.compile
+def f(x):
+    return x * len(colorsys.__all__)
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "inline-limit",
             "inlining or unrolling limit reached",
             "The call chain is too deep or a loop too long to be captured as one graph.",
             "Compile the body of the loop instead of the whole, or use tensor operations for the loop.",
-        ),
-        Reason(
-            "backend-failure",
-            "the backend could not compile the graph",
-            "The backend raised; the graph runs as captured.",
-            "Run with backend='eager' to confirm, and report the graph printed under GRAPHLIFT_LOGS=graph_code.",
-        ),
-        Reason(
-            "codegen-failure",
-            "code generation failed for a graph",
-            "Lowering or code generation raised; the graph runs operator by operator through ATen.",
-            "Nothing for correctness; report the message in the detail. GRAPHLIFT_STRICT=1 raises it instead.",
+            example="""\
+def halve(x, times):
+    return x if times == 0 else halve(x / 2, times - 1)
+
+@graphlift.compile
+def f(x):
+    return halve(x, 300)
+
+f(torch.ones(3))
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    for _ in range(30):
+        x = x / 2
+    return x
+
+f(torch.ones(3))
+""",
         ),
         Reason(
             "cache-limit",
@@ -208,12 +597,22 @@ REASONS: Mapping[str, Reason] = _table(
             "The guards of every cached entry failed, and no further entry is compiled: the function runs eagerly.",
             "See which guard fails (GRAPHLIFT_LOGS=recompiles) and make that value constant or a tensor, or raise "
             "graphlift.config.cache_size_limit.",
-        ),
-        Reason(
-            "not-capturable",
-            "frame that is never captured",
-            "It is a generator, uses frame introspection, or belongs to a module whose functions run as they are.",
-            "Nothing; functions that it calls are captured when they run.",
+            example="""\
+@graphlift.compile
+def f(x, name):
+    return x * len(name)
+
+for step in range(20):
+    f(torch.ones(3), f"step {step}")
+""",
+            fixed="""\
+@graphlift.compile
+def f(x, length):
+    return x * length
+
+for step in range(20):
+    f(torch.ones(3), torch.tensor(len(f"step {step}")))
+""",
         ),
         Reason(
             "internal-error",
@@ -296,6 +695,10 @@ class BreakReason:
         )
 
 
+def _code(program: str) -> list[str]:
+    return ["```python", program.rstrip(), "```"]
+
+
 def breaks_markdown() -> str:
     """The text of `docs/breaks.md`: one section per registered reason."""
     parts = [
@@ -313,4 +716,6 @@ def breaks_markdown() -> str:
     for row in REASONS.values():
         parts += ["", f"## {row.code}", "", f"{row.text[0].upper()}{row.text[1:]}.", ""]
         parts += [f"**Why.** {row.why}", "", f"**What to do.** {row.remedy}"]
+        if row.example:
+            parts += ["", "Breaks:", "", *_code(row.example), "", "Does not:", "", *_code(row.fixed)]
     return "\n".join(parts) + "\n"
