@@ -528,7 +528,7 @@ def _differentiate(
     try:
         with rec, torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS):
             grads = torch.autograd.grad(roots, [given.leaves[i] for i in wanted], tangents, allow_unused=True)
-    except (RuntimeError, NotImplementedError) as e:
+    except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError) as e:
         raise FallBack(f"the backward cannot be traced: {e}") from e
     found = dict(zip(wanted, grads, strict=True))
     rec.trace.grads = [

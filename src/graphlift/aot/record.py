@@ -538,6 +538,8 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
         # It would share memory with the source, but neither a version counter nor a base.
         raise Unsupported(info.name, "a tensor takes the storage of another")
     spec, home = rules.metadata_after(info, args, kwargs)
+    if info.func is aten.resize_.default and spec.shape != before.shape and before.numel() != 0:
+        raise Unsupported(info.name, "resizes a tensor that has contents, of which `out=` warns")
     form = _AS_VIEW.get(info.func)
     if form is None or info.func is aten.as_strided_.default:
         if spec.numel() > before.numel():
