@@ -50,7 +50,8 @@ def compile(
     - model: a function, method, nn.Module (the result shares everything with it), class (calls of its instances are
       compiled), or any callable.
     - fullgraph: raise GraphBreakError where the function cannot be captured as one graph.
-    - dynamic: accepted; sizes specialise today whatever it says, and a new size compiles a new entry.
+    - dynamic: None (default) compiles a size for all values once it has changed; True does so at once for the sizes and
+      ints of the arguments; False never, but for what is marked dynamic. Sizes 0 and 1 are compiled for themselves.
     - backend: a name from `list_backends()`, or a callable `(GraphModule, example_inputs) -> callable`.
     - mode, options: passed to the backend.
     - disable: return `model` unchanged.

@@ -127,9 +127,10 @@ def _add(tensor: torch.Tensor, attribute: str, values: Iterable[Any]) -> None:
 def mark_dynamic(
     t: torch.Tensor, dim: int | Iterable[int], *, min: int | None = None, max: int | None = None
 ) -> None:
-    """Records that sizes of `t` in `dim` will vary (between `min` and `max`, where given).
+    """Promises that sizes of `t` in `dim` vary (between `min` and `max`, where given): they are compiled once for all.
 
-    Today every size is specialised: the mark is kept on the tensor, and a new size compiles a new entry.
+    Sizes 0 and 1 are compiled for themselves, as is a size outside the range. Code that works for one size only raises
+    ConstraintError, which names the line.
     """
     dims = _dims(t, dim, "mark_dynamic")
     if min is not None and max is not None and min > max:
@@ -141,10 +142,10 @@ def mark_dynamic(
 
 
 def maybe_mark_dynamic(t: torch.Tensor, dim: int | Iterable[int]) -> None:
-    """Records that sizes of `t` in `dim` may vary, if the program allows it; specialises today."""
+    """Says that sizes of `t` in `dim` may vary: compiled once for all where the program allows it."""
     _add(t, "_dynamo_weak_dynamic_indices", _dims(t, dim, "maybe_mark_dynamic"))
 
 
 def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
-    """Records that sizes of `t` in `dim` (all of them by default) are fixed; today they always are."""
+    """Says that sizes of `t` in `dim` (all of them by default) are to be compiled as numbers, whatever else is asked."""
     _add(t, "_dynamo_static_indices", _dims(t, dim, "mark_static"))

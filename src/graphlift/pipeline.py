@@ -15,8 +15,10 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from graphlift import aot, config, logs
 from graphlift.errors import BackendError
-from graphlift.record import Fallback, GraphRecord, new_record
+from graphlift.record import Fallback, GraphRecord, discard, new_record
 from graphlift.report.plan_text import plan_text
+from graphlift.shapes.expr import SizeUnknown
+from graphlift.shapes.table import Solved
 from graphlift.timing import stage
 
 __all__ = ["AtenRunner", "compile_aten", "compile_native"]
@@ -60,6 +62,9 @@ def _compile(
             )
     except BackendError:
         raise  # strict: a part has said what failed
+    except Solved:
+        discard(record)
+        raise
     except Exception as error:
         _fall_back("aot", "captured", error, record)
         return gm.forward  # type: ignore[no-any-return]
@@ -87,6 +92,10 @@ def _native_part(
         current = "codegen"
         with stage("codegen"):
             loaded: Callable[..., Any] = runtime.load(plan)
+    except SizeUnknown as limit:  # named and known, not a failure: strict mode does not raise
+        record.fallbacks.append(Fallback(current, name, str(limit)))
+        logs.warning(f"the {name} graph runs through ATen instead of generated code: {limit}")
+        return AtenRunner(graph)
     except Exception as error:
         _fall_back(current, name, error, record)
         return AtenRunner(graph)

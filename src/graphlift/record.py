@@ -54,6 +54,13 @@ def recording() -> Iterator[list[GraphRecord]]:
         _recorders.active.remove(records)
 
 
+def discard(record: GraphRecord) -> None:
+    """Takes back a record of a graph that is compiled again in another form."""
+    for records in _recorders.active:
+        if record in records:
+            records.remove(record)
+
+
 def new_record(op_count: int) -> GraphRecord:
     """A record of a graph of `op_count` operations, given to every recording in progress."""
     record = GraphRecord(op_count)

@@ -46,7 +46,7 @@ class Counting:
         self.graphs: list[torch.fx.GraphModule] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
-        assert all(type(value) in (torch.Tensor, nn.Parameter) for value in example_inputs)
+        assert all(type(value) in (torch.Tensor, nn.Parameter, int) for value in example_inputs)
         self.graphs.append(gm)
         return gm.forward
 

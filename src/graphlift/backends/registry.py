@@ -183,7 +183,10 @@ def resolve(
             expected="a name from graphlift.list_backends(), or a callable (GraphModule, inputs) -> callable",
         )
     name = getattr(backend, "__name__", type(backend).__name__)
-    return ResolvedBackend(name, _checked(name, _with_arguments(name, backend, mode, options)))
+    ours = not str(getattr(backend, "__module__", "")).startswith("torch.")
+    return ResolvedBackend(
+        name, _checked(name, _with_arguments(name, backend, mode, options), static_sizes=not ours)
+    )
 
 
 def _by_name(name: str, mode: str | None, options: Mapping[str, Any]) -> ResolvedBackend:
@@ -197,7 +200,7 @@ def _by_name(name: str, mode: str | None, options: Mapping[str, Any]) -> Resolve
 
         foreign = bridge.dynamo_backend(name, mode, options)
         if foreign is not None:
-            return ResolvedBackend(name, _checked(name, foreign))
+            return ResolvedBackend(name, _checked(name, foreign, static_sizes=True))
     known = list_backends(dynamo="torch._dynamo" in sys.modules)
     near = difflib.get_close_matches(name, known, 1)
     raise UnknownBackend(
@@ -217,8 +220,11 @@ def _with_arguments(name: str, fn: Backend, mode: str | None, options: Mapping[s
     return functools.partial(fn, **extra) if extra else fn
 
 
-def _checked(name: str, fn: Backend) -> Backend:
-    """`fn`, timed; a failure or a result that cannot be called becomes BackendError."""
+def _checked(name: str, fn: Backend, static_sizes: bool = False) -> Backend:
+    """`fn`, timed; a failure or a result that cannot be called becomes BackendError.
+
+    `static_sizes`: it takes graphs in which every size is a number, so each new size is compiled anew.
+    """
 
     def compile_graph(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         with stage("backend"):
@@ -238,4 +244,5 @@ def _checked(name: str, fn: Backend) -> Backend:
         return compiled
 
     compile_graph.__name__ = name
+    compile_graph.static_sizes = static_sizes  # type: ignore[attr-defined]
     return compile_graph
