@@ -415,7 +415,10 @@ def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:
     if isinstance(meta_raw, (types.FunctionType, *C_METHODS)):
         return MethodVar(wrap_class_value(cap, meta, name, meta_raw), ConstVar(cls, Const(cls, cls.__name__)))
     if isinstance(meta_raw, C_DATA):
-        return cap.from_python(getattr(cls, name))
+        try:
+            return cap.from_python(getattr(cls, name))
+        except AttributeError:
+            return None
     return wrap_class_value(cap, meta, name, meta_raw)
 
 

@@ -29,8 +29,8 @@ from .attributes import (
     set_attr,
 )
 from .breaks import Break, Raised
-from .calls import call_special, is_known, known_object, new_object, type_call
-from .capture import Capture, describe
+from .calls import call, call_special, is_known, known_object, new_object, type_call
+from .capture import Capture, describe, exception_values
 from .mirror import run
 from .protocol import (
     evaluate,
@@ -140,7 +140,15 @@ def _object_init_subclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
 
 
-@rule(BaseException.__init__)
+#: Exceptions of the interpreter whose instances have fields of their own are made by `type_call`.
+_PLAIN_EXCEPTIONS = [
+    cls
+    for cls in vars(builtins).values()
+    if isinstance(cls, type) and issubclass(cls, BaseException) and "__init__" in cls.__dict__
+]
+
+
+@rule(*dict.fromkeys(cls.__init__ for cls in _PLAIN_EXCEPTIONS if not exception_values(cls)))
 def _exception_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     _own_object(cap, args[0]).slots["args"] = TupleVar(args[1:])
     return NONE
@@ -151,11 +159,13 @@ def _object_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return new_object(cap, cap.value_of(args[0]), [])
 
 
-@rule(tuple.__new__, dict.__new__, list.__new__, BaseException.__new__)
+@rule(
+    *(cls.__new__ for cls in (tuple, dict, list, set, frozenset, str, int, float, complex, bytes, BaseException))
+)
 def _container_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     cls = cap.value_of(args[0])
-    if cls is tuple:
-        return TupleVar(iterate(cap, args[1])) if len(args) > 1 else TupleVar([])
+    if cls.__module__ == "builtins" and not issubclass(cls, BaseException):
+        return call(cap, ConstVar(cls), args[1:], kwargs)
     return new_object(cap, cls, args[1:])
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 import functools
-import operator
 import inspect
+import operator
 import types
 import weakref
 from collections import OrderedDict, defaultdict
@@ -25,7 +25,7 @@ from ..marks import mark_of
 from .arity import arrange
 from .attributes import LRU_CACHE, bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
-from .capture import DIRECT, PLAIN_CONSTANTS, Capture, Link, NotConst
+from .capture import DIRECT, NUMPY_SCALARS, PLAIN_CONSTANTS, Capture, Link, NotConst, exception_values
 from .frame import inline, resume_callee
 from .pure import is_pure
 from .rules import RULES
@@ -315,6 +315,8 @@ def call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
     if args and owner is not None and type(cap.realize(args[0])) is OpaqueVar:
         receiver = cap.realize(args[0])
         raise Break(receiver.code, receiver.detail)  # type: ignore[attr-defined]
+    if owner in NUMPY_SCALARS:
+        return _call_on_numbers(cap, value, args, kwargs)
     if is_pure(value):
         from .mirror import run
 
@@ -379,6 +381,27 @@ TENSOR_METHODS: dict[str, Any] = {}
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
+def _call_on_numbers(cap: Capture, method: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    """A method of numpy's scalars, which give numbers (and text) for constants."""
+    try:
+        values = [cap.value_of(arg) for arg in args]
+        named = {name: cap.value_of(arg) for name, arg in kwargs.items()}
+    except NotConst:
+        raise Break("unsupported-builtin", f"{_name(method)} of values that are not constants") from None
+    if method.__name__ in ("tofile", "dump", "setflags"):
+        raise Break("c-function", _name(method))
+    with np.errstate(all="raise"):  # what numpy would warn of runs natively
+        try:
+            result = method(*values, **named)
+        except FloatingPointError as error:
+            raise Break("c-function", f"{_name(method)}: {error}") from None
+        except Exception as error:
+            raise Raised(cap.exception_var(error)) from error
+    if type(result) not in PLAIN_CONSTANTS and not isinstance(result, np.generic):
+        raise Break("c-function", f"{_name(method)}, which gives a {type(result).__name__}")
+    return cap.from_python(result)
+
+
 def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
     """``cls(*args, **kwargs)`` for a class without a rule."""
     meta_call = cap.type_attr(type(cls), "__call__")
@@ -389,6 +412,10 @@ def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         return inline(
             cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs
         )
+    if meta_call is not type.__call__ and not isinstance(cls, enum.EnumMeta):
+        bound = bind_descriptor(cap, meta_call, this, type(cls), "__call__")
+        assert bound is not None
+        return call(cap, bound, args, kwargs)
     return type_call(cap, cls, args, kwargs, link)
 
 
@@ -410,6 +437,8 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         if cls in PLAIN_CONSTANTS or numpy_constant:
             return _construct_constant(cap, cls, args, kwargs)
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
+    if issubclass(cls, BaseException) and cls.__module__ == "builtins" and (exception_values(cls) or kwargs):
+        return _builtin_exception(cap, cls, args, kwargs)
     new = cap.type_attr(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new
     if isinstance(new, types.FunctionType):
@@ -422,22 +451,29 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
     if isinstance(init, types.FunctionType):
         made = Link(result) if link is DIRECT else None
         call(cap, wrap_class_value(cap, cls, "__init__", init), [result, *args], kwargs, made)
-    elif init in RULES:
-        RULES[init](cap, [result, *args], kwargs)
+    elif init in RULES or is_pure(init):
+        call(cap, ConstVar(init), [result, *args], kwargs)
     elif init is object.__init__:
         if (args or kwargs) and new is object.__new__:
             raise cap.raise_(TypeError, f"{cls.__name__}() takes no arguments")
-    elif not issubclass(cls, (BaseException, tuple)):
+    else:
         raise Break("unsupported-object", f"{cls.__name__}.__init__ is a C function")
-    elif issubclass(cls, BaseException) and (kwargs or (args and issubclass(cls, _EXCEPTIONS_WITH_FIELDS))):
-        raise Break("unsupported-object", f"a {cls.__name__} with fields")
     return result
 
 
-# Exceptions whose C ``__init__`` sets fields of its own from the arguments.
-_EXCEPTIONS_WITH_FIELDS = (SystemExit, StopIteration, ImportError, SyntaxError, UnicodeError)
+def _builtin_exception(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
+    """An exception of the interpreter that sets fields of its own from its arguments."""
+    if cls is StopIteration and not kwargs:
+        result = ObjectVar(cls)
+        result.slots = {"args": TupleVar(args), "value": cap.realize(args[0]) if args else ConstVar(None)}
+        return result
+    try:
+        return _construct_constant(cap, cls, args, kwargs)
+    except NotConst:
+        raise Break("unsupported-object", f"a {cls.__name__} with fields") from None
 
 
+_TEXT_AND_NUMBERS = (str, int, float, complex, bytes)
 _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 
 
@@ -458,8 +494,13 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
             result.slots["default_factory"] = args[0] if args else ConstVar(None)
     elif issubclass(cls, list):
         result.payload = ListVar([])
-    elif issubclass(cls, (set, frozenset)):
-        result.payload = SetVar({}, set if issubclass(cls, set) else frozenset)
+    elif issubclass(cls, set):
+        result.payload = SetVar({})
+    elif issubclass(cls, frozenset):
+        result.payload = SetVar({cap.key_of(i): i for i in (iterate(cap, args[0]) if args else [])}, frozenset)
+    elif issubclass(cls, _TEXT_AND_NUMBERS):
+        base = next(base for base in cls.__mro__ if base in _TEXT_AND_NUMBERS)
+        result.payload = call(cap, ConstVar(base), args, {})
     elif cls is not object and (not cls.__flags__ & (1 << 9) or not _plain_layout(cls)):
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
     return result

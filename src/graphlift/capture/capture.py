@@ -59,6 +59,7 @@ from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
 from .dynamic import Choice, SizePolicy
 from .graph import GraphBuilder
+from .runtime_errors import inside_try, may_raise
 from .trackers import (
     NONE,
     ArrayVar,
@@ -853,6 +854,8 @@ class Capture:
             if type(value) in _RESULTS or isinstance(value, (tuple, list)):
                 return self.from_python(value)
             raise Break("unsupported-call", f"{target} returns a {type(value).__name__}")
+        if may_raise(kind, target, fake_args) and inside_try(self.frames):
+            raise Break("exception-raised", "an operator that may raise, inside a try statement")
         where = self.user_stack()
         node = self.builder.add_op(
             kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where

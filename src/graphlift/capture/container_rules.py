@@ -9,7 +9,8 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from .attributes import find_attr
+from ..guards import ABSENT
+from .attributes import find_attr, python_type
 from .breaks import Break
 from .calls import call
 from .capture import Capture, describe
@@ -22,6 +23,7 @@ from .protocol import (
     extend_list,
     get_iter,
     inplace,
+    is_same,
     iterate,
     key_error,
     length,
@@ -140,6 +142,16 @@ def _fromkeys(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(dict.__init__, collections.OrderedDict.__init__)
 def _dict_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     _update(cap, own(cap, args[0], DictVar), args[1:], kwargs)
+    return NONE
+
+
+@rule(collections.defaultdict.__init__)
+def _defaultdict_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    factory = cap.realize(args[1]) if len(args) > 1 else NONE
+    if not is_same(cap, factory, NONE) and cap.type_attr(python_type(factory), "__call__") is ABSENT:
+        raise cap.raise_(TypeError, "first argument must be callable or None")
+    cap.realize(args[0]).slots["default_factory"] = factory  # type: ignore[attr-defined]
+    _update(cap, own(cap, args[0], DictVar), args[2:], kwargs)
     return NONE
 
 

@@ -638,6 +638,13 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
     return result
 
 
+def _function_name(fn: Tracker, code: CodeType) -> str:
+    """The name that CPython's messages about arguments use."""
+    if type(fn) is FunctionVar:
+        return fn.qualname
+    return getattr(getattr(fn, "value", None), "__qualname__", None) or code.co_qualname
+
+
 def inline(
     cap: Capture,
     fn: Tracker,
@@ -647,5 +654,5 @@ def inline(
 ) -> Tracker:
     """Call a Python function by executing its bytecode symbolically; ``link``: a plain call led here."""
     code, globals_var, closure, defaults, kwdefaults = function_parts(cap, fn)
-    bound = bind(cap, code.co_qualname, code, defaults, kwdefaults, args, kwargs)
+    bound = bind(cap, _function_name(fn, code), code, defaults, kwdefaults, args, kwargs)
     return call_code(cap, fn, code, globals_var, closure, bound, link)

@@ -19,13 +19,13 @@ from .attributes import get_attr, python_type
 from .breaks import Break, Exhausted, Raised, RunEagerly
 from .calls import call, call_special
 from .capture import (
-    EXCEPTION_VALUES,
     IDENTITY_CONSTANTS,
     IMMUTABLE_CONSTANTS,
     PLAIN_CONSTANTS,
     Capture,
     NotConst,
     describe,
+    exception_values,
 )
 from .frame import SeqIter
 from .protocol import (
@@ -229,7 +229,7 @@ class Mirror:
             return Raised(self.cap.exception_var(error))
         result = ObjectVar(type(error))
         result.slots["args"] = TupleVar([self.back(arg) for arg in error.args])
-        for name in EXCEPTION_VALUES.get(type(error), ()):
+        for name in exception_values(type(error)):
             result.slots[name] = self.back(getattr(error, name))
         return Raised(result)
 

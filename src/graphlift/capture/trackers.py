@@ -171,6 +171,23 @@ class TrackerKey:
         self.tracker = tracker
 
 
+class ValueKey(TrackerKey):
+    """A key whose class says what it equals: its hash is known, and ``equal`` asks the class."""
+
+    __slots__ = ("equal", "hash")
+
+    def __init__(self, tracker: Tracker, hash_: int, equal: Callable[[Tracker, Tracker], bool]) -> None:
+        super().__init__(tracker)
+        self.hash = hash_
+        self.equal = equal
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self.equal(self.tracker, other.tracker if isinstance(other, TrackerKey) else ConstVar(other))
+
+
 class DictVar(Tracker):
     """A dict (or OrderedDict), read key by key and written through a log.
 

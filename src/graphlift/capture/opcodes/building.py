@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..breaks import Break
 from ..calls import call
-from ..capture import Capture
+from ..capture import Capture, describe
 from ..frame import Frame
 from ..protocol import (
     change_set,
@@ -24,6 +25,7 @@ from ..trackers import (
     DictVar,
     FunctionVar,
     ListVar,
+    MethodVar,
     SetVar,
     Tracker,
     TupleVar,
@@ -117,11 +119,29 @@ def _dict_update(cap: Capture, frame: Frame, n: int) -> None:
 @op("DICT_MERGE")
 def _dict_merge(cap: Capture, frame: Frame, n: int) -> None:
     source = frame.stack.pop()
-    target = frame.stack[-n]
-    for key, value in mapping_items(cap, source):
+    target, callee = frame.stack[-n], frame.stack[-n - 2]
+    message = ""
+    if type(cap.realize(source)) is not DictVar:
+        message = f"{shown_callee(cap, callee)} argument after ** must be a mapping, not {{}}"
+    for key, value in mapping_items(cap, source, message):
         if cap.dict_has(target, key):  # type: ignore[arg-type]
-            raise cap.raise_(TypeError, f"got multiple values for keyword argument '{key}'")
+            raise cap.raise_(
+                TypeError, f"{shown_callee(cap, callee)} got multiple values for keyword argument '{key}'"
+            )
         cap.dict_set(target, key, value)  # type: ignore[arg-type]
+
+
+def shown_callee(cap: Capture, callee: Tracker) -> str:
+    """A callable as the messages about its arguments show it."""
+    callee = cap.realize(callee)
+    value = getattr(callee, "value", callee)
+    if type(callee) is MethodVar:
+        value = getattr(callee.func, "value", callee.func)
+    qualname = value.qualname if type(value) is FunctionVar else getattr(value, "__qualname__", None)
+    if qualname is None:
+        raise Break("unsupported-call", f"arguments that {describe(callee)} does not take")
+    module = value.globals_.get("__name__") if type(value) is FunctionVar else getattr(value, "__module__", None)
+    return f"{module}.{qualname}()" if module not in (None, "builtins") else f"{qualname}()"
 
 
 @op("LIST_TO_TUPLE")

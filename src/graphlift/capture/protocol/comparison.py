@@ -21,7 +21,7 @@ from ...shapes.expr import Relation
 from ..attributes import python_type
 from ..breaks import Break
 from ..calls import call_special
-from ..capture import Capture, is_number
+from ..capture import NUMPY_SCALARS, Capture, is_number
 from ..trackers import (
     ArrayVar,
     ConstVar,
@@ -182,7 +182,7 @@ def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
 #: What a tensor does not compare itself with.
 _NEVER_TENSORS = (ListVar, TupleVar, DictVar, DictViewVar, SetVar, FunctionVar, MethodVar)
 #: Types whose values may be equal without being the same object, so that `is` needs the very object.
-_EQUAL_NOT_SAME = frozenset(
+_EQUAL_NOT_SAME = NUMPY_SCALARS | frozenset(
     {int, float, str, bytes, complex, range, slice, torch.Size, torch.device, types.FunctionType}
 )
 

@@ -261,7 +261,9 @@ def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
         raise Break("tensor-item", "a slice with a bound that is not a constant") from None
 
 
-def mapping_items(cap: Capture, mapping: Tracker) -> list[tuple[Any, Tracker]]:
+def mapping_items(
+    cap: Capture, mapping: Tracker, refusal: str = "'{}' object is not a mapping"
+) -> list[tuple[Any, Tracker]]:
     """(key, value) pairs of any mapping, as ``**mapping`` and ``dict(mapping)`` see them."""
     mapping = cap.realize(mapping)
     if type(mapping) is DictVar:
@@ -274,6 +276,6 @@ def mapping_items(cap: Capture, mapping: Tracker) -> list[tuple[Any, Tracker]]:
     ):
         return mapping_items(cap, mapping.payload)
     if type(mapping) in (ConstVar, TensorVar, ListVar, TupleVar) or find_attr(cap, mapping, "keys") is None:
-        raise cap.raise_(TypeError, f"'{python_type(mapping).__name__}' object is not a mapping")
+        raise cap.raise_(TypeError, refusal.format(python_type(mapping).__name__))
     keys = iterate(cap, call(cap, get_attr(cap, mapping, "keys"), [], {}))
     return [(cap.key_of(key), get_item(cap, mapping, key)) for key in keys]
