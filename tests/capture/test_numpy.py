@@ -15,7 +15,7 @@ from torch import Tensor
 
 import graphlift
 from graphlift import explain
-from tests.capture.program import program
+from tests.capture.program import CountingBackend, program
 
 
 @program()
@@ -115,3 +115,23 @@ def test_what_values_decide_breaks():
     assert explanation.break_reasons
     for found, expected in zip(explanation.result, fn(x.clone()), strict=True):
         assert type(found) is type(expected) and np.array_equal(found, expected)
+
+
+@program()
+def test_methods_of_numbers(x: Tensor):
+    least, n = np.finfo(np.float32).min, np.int64(5)
+    return float(least), n.item(), n.bit_count(), least.astype(np.float64), x + float(n), np.float32(0.1) + 1, n // 2
+
+
+def test_numbers_are_guarded_by_value(compiler):
+    def fn(x, n):
+        return x * n
+
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend)
+    x = torch.ones(2)
+    for number in (np.float64(0.5), np.float64(0.5), np.float32(0.5), np.int64(2), np.int64(1) + 1, np.float64("nan")):
+        expected, found = fn(x, number), compiled(x, number)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+    if compiler.name != "eager":
+        assert len(backend.graphs) == 4

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..guards import IdIs, Predicate, Source, TypeIs
+from ..guards import Const, IdIs, Predicate, Source, TypeIs
 from .attributes import C_METHODS, FINDERS, TYPES
 from .breaks import Break
 from .calls import INSTANCE_CALLS, TENSOR_METHODS
-from .capture import WRAPPERS, Capture, Link, NotConst, describe
+from .capture import NUMPY_SCALARS, WRAPPERS, Capture, Link, NotConst, describe
 from .protocol.comparison import OPERATORS
 from .protocol.items import ITEM_READERS
 from .rules import rule
@@ -123,7 +123,17 @@ def array_on(tensor: Tracker) -> ArrayVar:
     return ArrayVar(tensor)
 
 
+def wrap_scalar(cap: Capture, value: np.generic, source: Source) -> Tracker:
+    """A number is known by its bits: each operation of numpy makes a new object."""
+    if not isinstance(source, Const):
+        bits = value.tobytes()
+        cap.guard(TypeIs(source, type(value)))
+        cap.guard(Predicate(lambda found: found.tobytes() == bits, (source,), f"{source.name()} == {value!r}"))
+    return ConstVar(value, source)
+
+
 WRAPPERS[np.ndarray] = wrap_array
+WRAPPERS |= dict.fromkeys(NUMPY_SCALARS, wrap_scalar)
 TYPES[ArrayVar] = np.ndarray
 
 
