@@ -16,7 +16,7 @@ from graphlift.lower.ir import (
     TensorSpec,
     ViewCall,
 )
-from graphlift.runtime.externs import contiguous_stride
+from graphlift.lower.affine import contiguous_strides
 from tests.codegen.building import axis, f32, load, op
 
 aten = torch.ops.aten
@@ -31,7 +31,7 @@ def spec(
     offset: int = 0,
     dtype: torch.dtype = f32,
 ) -> TensorSpec:
-    return TensorSpec(name, dtype, CPU, shape, stride or contiguous_stride(shape), offset, storage or name)
+    return TensorSpec(name, dtype, CPU, shape, stride or contiguous_strides(shape), offset, storage or name)
 
 
 def table(*specs: TensorSpec) -> dict[str, TensorSpec]:

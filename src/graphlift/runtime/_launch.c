@@ -1,6 +1,7 @@
 /* The native launcher: runs a planned graph step by step with no Python in between.
  *
- * In: slots (where tensors live) and steps (kernels, ATen calls, checks) as tuples; per call a list of tensors.
+ * In: slots (where tensors live) and steps (kernels, ATen calls, checks) as tuples; per call a list of tensors, and of
+ * ints for sizes that vary, from which a small program computes all others first.
  * Out: a list of output tensors. Always: every reference taken in a call is released at its end, on errors too; a
  * launcher is immutable after construction, so calls may nest and overlap between threads.
  */
@@ -39,8 +40,23 @@ static struct {
 } torch_api;
 static int bound;
 
-enum SlotKind { INPUT, CONSTANT, ARENA, FRESH, VIEW, RESULT };
+enum SlotKind { INPUT, CONSTANT, ARENA, FRESH, VIEW, RESULT, NUMBER };
 enum StepKind { KERNEL, EXTERN, MM_OUT, ADDMM_OUT, CHECK, ALLOCATE };
+enum SizeOp { ADD, MULTIPLY, FLOORDIV, MINIMUM, MAXIMUM };
+
+typedef struct {
+    int op, target, a, b;
+} SizeStep;
+
+/* Registers of sizes: their first values, the program that fills them. */
+typedef struct {
+    Py_ssize_t count, inputs, steps, geometry;
+    int64_t *first;
+    int *input; /* pairs: position among the inputs, register */
+    SizeStep *program;
+    int *registers; /* of the shapes and strides of all slots that vary */
+    int arena;      /* the register of the arena's size, or -1 */
+} Sizes;
 
 typedef struct {
     int kind, ndim, base, itemsize;
@@ -49,6 +65,8 @@ typedef struct {
     int64_t shift;    /* elements from the base, for views */
     int64_t *shape, *stride;
     PyObject *constant;
+    int varying;         /* index (in the arena), shift, shape and stride are registers */
+    Py_ssize_t geometry; /* where shape and stride of this call are, then */
 } Slot;
 
 typedef struct {
@@ -66,6 +84,7 @@ typedef struct {
     Py_ssize_t inputs, slot_count, step_count, output_count, widest, arena_bytes;
     Slot *slots;
     Step *steps;
+    Sizes sizes;
     PyObject **outputs; /* None, an int (slot) or any constant */
 } Launcher;
 
@@ -83,6 +102,7 @@ typedef struct {
     void **pointers;
     char *arena;
     size_t arena_size;
+    int64_t *sizes, *geometry, *numbers; /* registers; shapes and strides; the sizes a kernel is given */
 } Call;
 
 /* --- the arena: one block kept between calls, under the GIL ------------------------------------------------------ */
@@ -127,10 +147,26 @@ static int torch_failed(const char *what) {
     return -1;
 }
 
+/* Where a tensor is and how it looks in this call. */
+static const int64_t *shape_of(Call *call, Slot *slot) {
+    return slot->varying ? call->geometry + slot->geometry : slot->shape;
+}
+
+static const int64_t *stride_of(Call *call, Slot *slot) {
+    return slot->varying ? call->geometry + slot->geometry + slot->ndim : slot->stride;
+}
+
+static int64_t shift_of(Call *call, Slot *slot) { return slot->varying ? call->sizes[slot->shift] : slot->shift; }
+
+static char *place_of(Call *call, Slot *slot) {
+    return call->arena + (slot->varying ? call->sizes[slot->index] : slot->index);
+}
+
 static int allocate(Call *call, int k) {
     Slot *slot = &call->launcher->slots[k];
     Live *live = &call->live[k];
-    if (torch_api.empty_strided(slot->ndim, slot->shape, slot->stride, slot->dtype, 0, 0, &live->handle))
+    if (torch_api.empty_strided(slot->ndim, shape_of(call, slot), stride_of(call, slot), slot->dtype, 0, 0,
+                                &live->handle))
         return torch_failed("allocation");
     live->owns_handle = 1;
     return 0;
@@ -148,8 +184,8 @@ static Handle handle_of(Call *call, int k) {
         live->object = slot->constant;
         return live->handle = (char *)live->object + HANDLE_OFFSET;
     case ARENA:
-        if (torch_api.from_blob(call->arena + slot->index, slot->ndim, slot->shape, slot->stride, 0, slot->dtype, 0, 0,
-                                &live->handle)) {
+        if (torch_api.from_blob(place_of(call, slot), slot->ndim, shape_of(call, slot), stride_of(call, slot), 0,
+                                slot->dtype, 0, 0, &live->handle)) {
             torch_failed("making a tensor over planned memory");
             return NULL;
         }
@@ -160,7 +196,8 @@ static Handle handle_of(Call *call, int k) {
     case VIEW: {
         Handle base = handle_of(call, slot->base);
         if (!base) return NULL;
-        if (torch_api.reinterpret(base, slot->ndim, slot->shape, slot->stride, slot->shift, &live->handle)) {
+        if (torch_api.reinterpret(base, slot->ndim, shape_of(call, slot), stride_of(call, slot), shift_of(call, slot),
+                                  &live->handle)) {
             torch_failed("making a view");
             return NULL;
         }
@@ -177,10 +214,10 @@ static char *data_of(Call *call, int k) {
     Slot *slot = &call->launcher->slots[k];
     Live *live = &call->live[k];
     if (live->data) return live->data;
-    if (slot->kind == ARENA) return live->data = call->arena + slot->index;
+    if (slot->kind == ARENA) return live->data = place_of(call, slot);
     if (slot->kind == VIEW && !live->handle) {
         char *base = data_of(call, slot->base);
-        return base || !PyErr_Occurred() ? live->data = base + slot->shift * slot->itemsize : NULL;
+        return base || !PyErr_Occurred() ? live->data = base + shift_of(call, slot) * slot->itemsize : NULL;
     }
     Handle handle = handle_of(call, k);
     void *data = NULL;
@@ -192,6 +229,11 @@ static char *data_of(Call *call, int k) {
 static PyObject *object_of(Call *call, int k) {
     Live *live = &call->live[k];
     if (live->object) return live->object;
+    Slot *slot = &call->launcher->slots[k];
+    if (slot->kind == NUMBER) {
+        live->owns_object = (live->object = PyLong_FromLongLong(call->sizes[slot->index])) != NULL;
+        return live->object;
+    }
     Handle handle = handle_of(call, k);
     if (!handle) return NULL;
     if (live->object) return live->object; /* inputs and constants */
@@ -267,10 +309,15 @@ static int run_matmul(Call *call, Step *step) {
     return 0;
 }
 
+/* The sizes that a kernel is given follow its base pointers, as a pointer to them. */
 static int run_kernel(Call *call, Step *step) {
     for (int i = 0; i < step->count; i++) {
         call->pointers[i] = data_of(call, step->slots[i]);
         if (!call->pointers[i] && PyErr_Occurred()) return -1;
+    }
+    if (step->outputs) {
+        for (int i = 0; i < step->outputs; i++) call->numbers[i] = call->sizes[step->out[i]];
+        call->pointers[step->count] = call->numbers;
     }
     if (step->release_gil) {
         PyThreadState *state = PyEval_SaveThread();
@@ -318,17 +365,60 @@ static PyObject *collect(Call *call) {
     return result;
 }
 
+static int64_t floor_divide(int64_t a, int64_t b) {
+    int64_t quotient = a / b;
+    return quotient - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static int compute_sizes(Call *call) {
+    Sizes *sizes = &call->launcher->sizes;
+    int64_t *r = call->sizes;
+    memcpy(r, sizes->first, sizes->count * sizeof *r);
+    for (Py_ssize_t i = 0; i < sizes->inputs; i++) {
+        long long value = PyLong_AsLongLong(call->inputs[sizes->input[2 * i]]);
+        if (value == -1 && PyErr_Occurred()) return -1;
+        r[sizes->input[2 * i + 1]] = value;
+    }
+    for (Py_ssize_t i = 0; i < sizes->steps; i++) {
+        SizeStep *step = &sizes->program[i];
+        int64_t a = r[step->a], b = r[step->b];
+        switch (step->op) {
+        case ADD: r[step->target] = a + b; break;
+        case MULTIPLY: r[step->target] = a * b; break;
+        case MINIMUM: r[step->target] = a < b ? a : b; break;
+        case MAXIMUM: r[step->target] = a > b ? a : b; break;
+        default:
+            if (!b) {
+                PyErr_SetString(PyExc_ZeroDivisionError, "integer division or modulo by zero");
+                return -1;
+            }
+            r[step->target] = floor_divide(a, b);
+        }
+    }
+    for (Py_ssize_t i = 0; i < sizes->geometry; i++) call->geometry[i] = r[sizes->registers[i]];
+    return 0;
+}
+
 static PyObject *run(Launcher *self, PyObject *const *inputs) {
     size_t live_bytes = self->slot_count * sizeof(Live), pointer_bytes = (self->widest + 2) * sizeof(void *);
+    size_t size_bytes = (2 * self->sizes.count + self->sizes.geometry) * sizeof(int64_t);
     char small[4096];
-    char *scratch = live_bytes + pointer_bytes <= sizeof small ? small : malloc(live_bytes + pointer_bytes);
+    size_t needed = live_bytes + pointer_bytes + size_bytes;
+    char *scratch = needed <= sizeof small ? small : malloc(needed);
     if (!scratch) return PyErr_NoMemory();
     memset(scratch, 0, live_bytes);
-    Call call = {self, inputs, (Live *)scratch, (void **)(scratch + live_bytes), NULL, 0};
+    int64_t *numbers = (int64_t *)(scratch + live_bytes + pointer_bytes);
+    Call call = {self, inputs, (Live *)scratch, (void **)(scratch + live_bytes), NULL, 0,
+                 numbers + self->sizes.count, numbers + 2 * self->sizes.count, numbers};
     PyObject *result = NULL;
+    size_t arena_bytes = self->arena_bytes;
     int grad = torch_api.grad_enabled();
     if (grad) torch_api.set_grad(0);
-    if (self->arena_bytes && !(call.arena = take_arena(self->arena_bytes, &call.arena_size))) {
+    if (self->sizes.count) {
+        if (compute_sizes(&call)) goto done;
+        if (self->sizes.arena >= 0) arena_bytes = call.sizes[self->sizes.arena];
+    }
+    if (arena_bytes && !(call.arena = take_arena(arena_bytes, &call.arena_size))) {
         PyErr_NoMemory();
         goto done;
     }
@@ -389,8 +479,8 @@ static int *int_array(PyObject *tuple, int *count) {
 static int read_slot(Slot *slot, PyObject *row) {
     PyObject *shape, *stride, *constant;
     long long index, shift;
-    if (!PyArg_ParseTuple(row, "iLiLiiO!O!O", &slot->kind, &index, &slot->base, &shift, &slot->dtype, &slot->itemsize,
-                          &PyTuple_Type, &shape, &PyTuple_Type, &stride, &constant))
+    if (!PyArg_ParseTuple(row, "iLiLiiO!O!Oi", &slot->kind, &index, &slot->base, &shift, &slot->dtype, &slot->itemsize,
+                          &PyTuple_Type, &shape, &PyTuple_Type, &stride, &constant, &slot->varying))
         return -1;
     slot->index = index;
     slot->shift = shift;
@@ -416,15 +506,53 @@ static int read_step(Step *step, PyObject *row) {
     return step->slots && step->out && step->free ? 0 : -1;
 }
 
+static int read_sizes(Launcher *self, PyObject *row) {
+    Sizes *sizes = &self->sizes;
+    PyObject *first, *inputs, *program;
+    if (!PyArg_ParseTuple(row, "O!O!O!i", &PyTuple_Type, &first, &PyTuple_Type, &inputs, &PyTuple_Type, &program,
+                          &sizes->arena))
+        return -1;
+    sizes->count = PyTuple_GET_SIZE(first);
+    sizes->inputs = PyTuple_GET_SIZE(inputs);
+    sizes->steps = PyTuple_GET_SIZE(program);
+    sizes->first = int64_array(first);
+    sizes->input = PyMem_Malloc((2 * sizes->inputs + 1) * sizeof(int));
+    sizes->program = PyMem_Malloc((sizes->steps + 1) * sizeof(SizeStep));
+    if (!sizes->first || !sizes->input || !sizes->program) return -1;
+    for (Py_ssize_t i = 0; i < sizes->inputs; i++)
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(inputs, i), "ii", &sizes->input[2 * i], &sizes->input[2 * i + 1]))
+            return -1;
+    for (Py_ssize_t i = 0; i < sizes->steps; i++) {
+        SizeStep *step = &sizes->program[i];
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(program, i), "iiii", &step->op, &step->target, &step->a, &step->b))
+            return -1;
+    }
+    for (Py_ssize_t i = 0; i < self->slot_count; i++)
+        if (self->slots[i].varying) {
+            self->slots[i].geometry = sizes->geometry;
+            sizes->geometry += 2 * self->slots[i].ndim;
+        }
+    sizes->registers = PyMem_Malloc((sizes->geometry + 1) * sizeof(int));
+    if (!sizes->registers) return -1;
+    for (Py_ssize_t i = 0; i < self->slot_count; i++) {
+        Slot *slot = &self->slots[i];
+        for (int d = 0; slot->varying && d < slot->ndim; d++) {
+            sizes->registers[slot->geometry + d] = (int)slot->shape[d];
+            sizes->registers[slot->geometry + slot->ndim + d] = (int)slot->stride[d];
+        }
+    }
+    return 0;
+}
+
 static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    PyObject *slots, *steps, *outputs;
+    PyObject *slots, *steps, *outputs, *sizes;
     Py_ssize_t inputs, arena;
     if (!bound) {
         PyErr_SetString(PyExc_RuntimeError, "graphlift launcher: bind() was not called");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "nnO!O!O!", &inputs, &arena, &PyTuple_Type, &slots, &PyTuple_Type, &steps, &PyTuple_Type,
-                          &outputs))
+    if (!PyArg_ParseTuple(args, "nnO!O!O!O!", &inputs, &arena, &PyTuple_Type, &slots, &PyTuple_Type, &steps,
+                          &PyTuple_Type, &outputs, &PyTuple_Type, &sizes))
         return NULL;
     Launcher *self = (Launcher *)type->tp_alloc(type, 0);
     if (!self) return NULL;
@@ -440,6 +568,7 @@ static PyObject *launcher_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->step_count = nt;
     for (Py_ssize_t i = 0; i < ns; i++)
         if (read_slot(&self->slots[i], PyTuple_GET_ITEM(slots, i))) goto failed;
+    if (read_sizes(self, sizes)) goto failed;
     for (Py_ssize_t i = 0; i < nt; i++) {
         if (read_step(&self->steps[i], PyTuple_GET_ITEM(steps, i))) goto failed;
         if (self->steps[i].count > self->widest) self->widest = self->steps[i].count;
@@ -482,6 +611,10 @@ static void launcher_dealloc(Launcher *self) {
     PyMem_Free(self->slots);
     PyMem_Free(self->steps);
     PyMem_Free(self->outputs);
+    PyMem_Free(self->sizes.first);
+    PyMem_Free(self->sizes.input);
+    PyMem_Free(self->sizes.program);
+    PyMem_Free(self->sizes.registers);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -493,7 +626,7 @@ static PyMemberDef launcher_members[] = {
 
 static PyTypeObject LauncherType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "graphlift.runtime._launch.Launcher",
-    .tp_doc = "Launcher(inputs, arena_bytes, slots, steps, outputs): a planned graph; call it with a list of tensors.",
+    .tp_doc = "Launcher(inputs, arena_bytes, slots, steps, outputs, sizes): a planned graph; takes a list of inputs.",
     .tp_basicsize = sizeof(Launcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Launcher, vectorcall),

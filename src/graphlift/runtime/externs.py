@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from graphlift.lower.affine import contiguous_strides
 from graphlift.lower.ir import ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
-from graphlift.runtime.memory import refs
+from graphlift.shapes.expr import Expr
 
 aten = torch.ops.aten
 
@@ -48,13 +49,10 @@ DIRECT: dict[Any, Callable[..., Any]] = {
 }
 
 
-def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a row-major tensor."""
-    stride, step = [], 1
-    for size in reversed(shape):
-        stride.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(stride))
+def arguments(tree: object) -> list[str | Expr]:
+    """Names of the tensors and the sizes that vary inside an argument pytree, in order."""
+    leaves = pytree.tree_leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Ref))
+    return [leaf.name if isinstance(leaf, Ref) else leaf for leaf in leaves if isinstance(leaf, (Ref, Expr))]
 
 
 def scales(step: ExternCall) -> tuple[float, float]:
@@ -69,11 +67,11 @@ def out_form(plan: Plan, step: ExternCall) -> OutForm | None:
     if form is None or len(step.outputs) != 1 or step.outputs[0] is None:
         return None
     spec = plan.tensors[step.outputs[0]]
-    if spec.offset or 0 in spec.shape or spec.stride != contiguous_stride(spec.shape):
+    if spec.offset or 0 in spec.shape or spec.stride != contiguous_strides(spec.shape):
         return None
     if not all(isinstance(arg, Ref) for arg in step.args) or len(step.args) != (3 if form.scaled else 2):
         return None
-    if any(key not in ("beta", "alpha") for key, _ in step.kwargs):
+    if any(key not in ("beta", "alpha") or isinstance(value, Expr) for key, value in step.kwargs):
         return None
     dtypes = {plan.tensors[arg.name].dtype for arg in step.args} | {spec.dtype}
     if len(dtypes) != 1 or not spec.dtype.is_floating_point:
@@ -83,7 +81,7 @@ def out_form(plan: Plan, step: ExternCall) -> OutForm | None:
     return form
 
 
-def conforming(plan: Plan, step: ExternCall) -> tuple[Callable[..., Any], list[str]]:
+def conforming(plan: Plan, step: ExternCall) -> tuple[Callable[..., Any], list[str | Expr]]:
     """`caller`, with results in the strides of the plan where kernels or views of the plan read them.
 
     ATen's kernels do not always give the strides that their meta kernels promise; reading by the promise would mix up
@@ -95,27 +93,59 @@ def conforming(plan: Plan, step: ExternCall) -> tuple[Callable[..., Any], list[s
     specs = [plan.tensors[n] if n in read else None for n in step.outputs]
     if not any(spec is not None and len(spec.shape) > 1 for spec in specs):
         return function, names
-
-    def conform(result: Any, spec: TensorSpec | None) -> Any:
-        if spec is None or not isinstance(result, torch.Tensor) or result.stride() == spec.stride:
-            return result
-        if all(a == b or n == 1 for a, b, n in zip(result.stride(), spec.stride, spec.shape, strict=True)):
-            return result
-        made = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=result.device)
-        return made.copy_(result)
+    if plan.symbols:
+        return _conforming_at(specs, function, names)
 
     def call(*tensors: torch.Tensor) -> Any:
         result = function(*tensors)
         if isinstance(result, torch.Tensor):
-            return conform(result, specs[0])
-        return [conform(r, spec) for r, spec in zip_longest(result, specs)]
+            return _conform(result, _stride(specs[0]))
+        return [_conform(r, _stride(spec)) for r, spec in zip_longest(result, specs)]
 
     return call, names
 
 
-def caller(step: ExternCall) -> tuple[Callable[..., Any], list[str]]:
-    """A function of the step's distinct tensors, and their names in order."""
-    names = list(dict.fromkeys(refs((step.args, step.kwargs))))
+def _stride(spec: TensorSpec | None) -> tuple[Any, ...] | None:
+    return None if spec is None else spec.stride
+
+
+def _conform(result: Any, stride: tuple[Any, ...] | None) -> Any:
+    if stride is None or not isinstance(result, torch.Tensor) or result.stride() == stride:
+        return result
+    if all(a == b or n == 1 for a, b, n in zip(result.stride(), stride, result.shape, strict=True)):
+        return result
+    made = torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device)
+    return made.copy_(result)
+
+
+def _conforming_at(
+    specs: list[TensorSpec | None], function: Callable[..., Any], names: list[str | Expr]
+) -> tuple[Callable[..., Any], list[str | Expr]]:
+    """`conforming` where strides vary: those of the call come as further arguments."""
+    strides: list[str | Expr] = [
+        s for spec in specs if spec is not None for s in spec.stride if isinstance(s, Expr)
+    ]
+    count = len(names)
+
+    def call(*given: Any) -> Any:
+        varying = iter(given[count:])
+        wanted = [
+            None
+            if spec is None
+            else tuple([next(varying) if isinstance(s, Expr) else s for s in spec.stride])
+            for spec in specs
+        ]
+        result = function(*given[:count])
+        if isinstance(result, torch.Tensor):
+            return _conform(result, wanted[0])
+        return [_conform(r, stride) for r, stride in zip_longest(result, wanted)]
+
+    return call, [*names, *strides]
+
+
+def caller(step: ExternCall) -> tuple[Callable[..., Any], list[str | Expr]]:
+    """A function of the step's distinct tensors and varying sizes, and these in order (tensors by name)."""
+    names: list[str | Expr] = list(dict.fromkeys(arguments((step.args, step.kwargs))))
     where = {name: k for k, name in enumerate(names)}
     target = DIRECT.get(step.target) or getattr(step.target, "_op", step.target)
     if all(isinstance(arg, Ref) for arg in step.args) and not step.kwargs:
@@ -131,10 +161,12 @@ def caller(step: ExternCall) -> tuple[Callable[..., Any], list[str]]:
     return eval(source, constants), names  # our own text, over names we made
 
 
-def _expression(value: Any, where: dict[str, int], constants: dict[str, Any]) -> str:
+def _expression(value: Any, where: dict[str | Expr, int], constants: dict[str, Any]) -> str:
     """Python text of an argument; what has no exact text becomes a named constant."""
     if isinstance(value, Ref):
         return f"t{where[value.name]}"
+    if isinstance(value, Expr):
+        return f"t{where[value]}"
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):  # fx lists are subclasses of list
         items = ", ".join(_expression(v, where, constants) for v in value)
         return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"

@@ -2,17 +2,20 @@
 
 In: a `Plan`. Out: `Memory`: each storage's kind, arena offset and last use.
 Always: two storages share arena bytes only if one is dead before the other is first written; outputs never do.
+Where sizes vary, storages share pools: which one is planned, where it lies is computed for each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch.utils import _pytree as pytree
 
 from graphlift.lower.interpret import extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, ViewCall
+from graphlift.shapes.expr import SizeLike, smax
 
 ALIGNMENT = 64
 
@@ -23,18 +26,19 @@ class Storage:
 
     name: str
     kind: str
-    size_bytes: int = 0
+    size_bytes: SizeLike = 0
     first: int = -1
     last: int = -1
-    offset: int = 0
+    offset: int = 0  # in bytes; in a plan with pools, the pool's number
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The storages of a plan and the arena's size."""
+    """The storages of a plan and the arena's size; ``pools``: the sizes of the storages that share each."""
 
     storages: dict[str, Storage]
     arena_bytes: int
+    pools: tuple[tuple[SizeLike, ...], ...] = ()
     written: frozenset[str] = field(default_factory=frozenset)  # tensors that kernels or out= calls write
 
     def freed_after(self, step: int) -> list[Storage]:
@@ -103,8 +107,10 @@ def plan_memory(plan: Plan, out_calls: set[int]) -> Memory:
             storage.last = len(plan.steps)
             if storage.kind == "arena":
                 storage.kind = "fresh"
-    arena = _place([s for s in storages.values() if s.kind == "arena"])
-    return Memory(storages, arena, frozenset(written))
+    shared = [s for s in storages.values() if s.kind == "arena"]
+    if plan.symbols:
+        return Memory(storages, 0, _pooled(shared, plan.hint), frozenset(written))
+    return Memory(storages, _place(shared), (), frozenset(written))
 
 
 def _measure(plan: Plan, storages: dict[str, Storage]) -> None:
@@ -117,12 +123,36 @@ def _measure(plan: Plan, storages: dict[str, Storage]) -> None:
     for spec in plan.tensors.values():
         if spec.storage in storages:
             end = (spec.offset + extent_of(spec.shape, spec.stride)) * spec.dtype.itemsize
-            storages[spec.storage].size_bytes = max(storages[spec.storage].size_bytes, end)
+            size = storages[spec.storage].size_bytes
+            static = isinstance(size, int) and isinstance(end, int)
+            storages[spec.storage].size_bytes = max(size, end) if static else smax(size, end) if size else end
 
 
-def _place(storages: list[Storage]) -> int:
+def _pooled(storages: list[Storage], hint: Callable[[SizeLike], int]) -> tuple[tuple[SizeLike, ...], ...]:
+    """Gives each storage a pool that is free while it lives: one of its size, else the nearest in the example call."""
+    pools: list[list[SizeLike]] = []
+    busy: list[int] = []  # the last step that uses what is in the pool
+    for storage in sorted(storages, key=lambda s: (s.first, s.last)):
+        wanted = hint(storage.size_bytes)
+
+        def distance(pool: int, storage: Storage = storage, wanted: int = wanted) -> tuple[bool, int]:
+            return storage.size_bytes not in pools[pool], abs(max(map(hint, pools[pool])) - wanted)
+
+        best = min((k for k in range(len(pools)) if busy[k] < storage.first), key=distance, default=None)
+        if best is None:
+            best = len(pools)
+            pools.append([])
+            busy.append(-1)
+        if storage.size_bytes not in pools[best]:
+            pools[best].append(storage.size_bytes)
+        busy[best] = storage.last
+        storage.offset = best
+    return tuple(map(tuple, pools))
+
+
+def _place(storages: list[Any]) -> int:
     """Offsets by best fit, largest first, among those whose lifetimes overlap; returns the arena's size."""
-    placed: list[Storage] = []
+    placed: list[Any] = []
     total = 0
     for storage in sorted(storages, key=lambda s: (-s.size_bytes, s.first)):
         rivals = sorted(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -20,8 +21,10 @@ from graphlift.lower.interpret import check, extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, ViewCall
 from graphlift.runtime.externs import conforming, out_form, scales
 from graphlift.runtime.memory import Memory
+from graphlift.runtime.sizes import ADD, SizeProgram
+from graphlift.shapes.expr import Expr, SizeLike
 
-_INPUT, _CONSTANT, _ARENA, _FRESH, _VIEW, _RESULT = range(6)
+_INPUT, _CONSTANT, _ARENA, _FRESH, _VIEW, _RESULT, _NUMBER = range(7)
 _KERNEL, _EXTERN, _MM_OUT, _ADDMM_OUT, _CHECK, _ALLOCATE = range(6)
 
 _SYMBOLS = (
@@ -79,6 +82,9 @@ class _Program:
         self.by_name: dict[str, int] = {}
         self.storage_slots: dict[str, list[int]] = {}
         self.bases: dict[str, int] = {}
+        self.numbers: dict[Expr, int] = {}
+        self.sizes = SizeProgram(plan.symbols)
+        self.pools, self.arena_end = self._pools()
         self.views = {step.output: step.base for step in plan.steps if isinstance(step, ViewCall)}
         self.inputs = {name: k for k, name in enumerate(plan.inputs) if name is not None}
         self.results = {
@@ -89,21 +95,57 @@ class _Program:
             if name is not None
         }
 
+    def _pools(self) -> tuple[list[int], int]:
+        """The registers that hold where each pool of memory begins, and where the last one ends."""
+        starts: list[int] = []
+        if not self.plan.symbols:
+            return starts, -1
+        end = self.sizes.register(0)
+        for pool in self.memory.pools:
+            starts.append(end)
+            end = self.sizes.end_of_pool(end, pool)
+        return starts, end
+
     def _add(self, kind: int, name: str | None, **fields: Any) -> int:
         spec = self.plan.tensors[name] if name is not None else None
-        row = (
-            kind,
-            fields.get("index", 0),
-            fields.get("base", 0),
-            fields.get("shift", 0),
-            _SCALAR_TYPE[fields.get("dtype", spec.dtype if spec else torch.uint8)],
-            (fields.get("dtype") or spec.dtype).itemsize,  # type: ignore[union-attr]
-            tuple(fields.get("shape", spec.shape if spec else ())),
-            tuple(fields.get("stride", spec.stride if spec else ())),
-            fields.get("constant"),
+        dtype = fields.get("dtype", spec.dtype if spec else torch.uint8)
+        shape = tuple(fields.get("shape", spec.shape if spec else ()))
+        stride = tuple(fields.get("stride", spec.stride if spec else ()))
+        index, shift = fields.get("index", 0), fields.get("shift", 0)
+        # What varies is given as registers, all of it for a slot if any of it does.
+        varying = bool(self.plan.symbols) and kind in (_ARENA, _FRESH, _VIEW)
+        if varying:
+            register = self.sizes.register
+            shape, stride = tuple(map(register, shape)), tuple(map(register, stride))
+            shift = register(shift)
+        elif self.plan.symbols:
+            shape = stride = ()
+        base, constant = fields.get("base", 0), fields.get("constant")
+        self.slots.append(
+            (
+                kind,
+                index,
+                base,
+                shift,
+                _SCALAR_TYPE[dtype],
+                dtype.itemsize,
+                shape,
+                stride,
+                constant,
+                int(varying),
+            )
         )
-        self.slots.append(row)
         return len(self.slots) - 1
+
+    def given(self, argument: str | Expr) -> int:
+        """The slot of an argument of a call: a tensor by name, or a size."""
+        if isinstance(argument, str):
+            return self.slot(argument)
+        found = self.numbers.get(argument)
+        if found is None:
+            register = self.sizes.register(argument)
+            found = self.numbers[argument] = self._add(_NUMBER, None, index=register)
+        return found
 
     def slot(self, name: str) -> int:
         """The slot of a tensor, made when first asked for."""
@@ -122,6 +164,9 @@ class _Program:
         if name in self.results:
             return self._add(_RESULT, name)
         storage = self.memory.storages[spec.storage]
+        if storage.kind == "arena" and self.plan.symbols:
+            inside = self.sizes.register(spec.offset * spec.dtype.itemsize)
+            return self._add(_ARENA, name, index=self.sizes.emit(ADD, self.pools[storage.offset], inside))
         if storage.kind == "arena":
             return self._add(_ARENA, name, index=storage.offset + spec.offset * spec.dtype.itemsize)
         if name in self.views:
@@ -143,7 +188,7 @@ class _Program:
             base = self.bases[storage.name] = self._add(_FRESH, name)
             return base
         if base is None:
-            elements = -(-storage.size_bytes // spec.dtype.itemsize)
+            elements = (storage.size_bytes + spec.dtype.itemsize - 1) // spec.dtype.itemsize
             base = self._add(_FRESH, None, dtype=spec.dtype, shape=(elements,), stride=(1,))
             self.bases[storage.name] = base
             self.storage_slots.setdefault(storage.name, []).append(base)
@@ -154,22 +199,29 @@ class _Program:
         match step:
             case KernelCall(kernel, buffers):
                 slots = tuple(self.slot(n) for n in buffers)
-                moved = sum(b.numel * b.dtype.itemsize for b in kernel.buffers)
+                moved = sum(kernel.hint(b.numel) * b.dtype.itemsize for b in kernel.buffers)
                 release = int(moved > _LONG_KERNEL_BYTES)
-                row = (_KERNEL, self.kernels[position].address, 0.0, 0.0, release, None, slots, ())
+                sizes = tuple(map(self.sizes.register, kernel.symbols))
+                row = (_KERNEL, self.kernels[position].address, 0.0, 0.0, release, None, slots, sizes)
             case ExternCall() if position in self.out_calls:
                 row = self._matmul(step)
             case ExternCall():
                 function, names = conforming(self.plan, step)
                 out = tuple(-1 if n is None else self.slot(n) for n in step.outputs)
-                row = (_EXTERN, 0, 0.0, 0.0, 0, function, tuple(self.slot(n) for n in names), out)
+                row = (_EXTERN, 0, 0.0, 0.0, 0, function, tuple(self.given(n) for n in names), out)
             case CheckCall():
                 slots = (self.slot(step.flag), self.slot(step.index))
+                if isinstance(step.low, Expr) or isinstance(step.high, Expr):
+                    slots += (self._size(step.low), self._size(step.high))
                 row = (_CHECK, 0, 0.0, 0.0, 0, functools.partial(check, step), slots, ())
             case ViewCall():
                 self.slot(step.output)
                 return None
         return (*row, ())
+
+    def _size(self, size: SizeLike) -> int:
+        """The slot of a size, or of a number beside one that varies."""
+        return self.given(size) if isinstance(size, Expr) else self._add(_CONSTANT, None, constant=size)
 
     def _matmul(self, step: ExternCall) -> tuple[Any, ...]:
         form = out_form(self.plan, step)
@@ -182,9 +234,7 @@ class _Program:
 
         shape = self.plan.tensors[step.outputs[0]].shape
         last = self.plan.tensors[step.args[-1].name].shape[-2]
-        flops = 2 * last
-        for size in shape:
-            flops *= size
+        flops = self.plan.hint(math.prod([2, last, *shape]))
         release = int(flops > _LONG_CALL_FLOPS)
         kind = _ADDMM_OUT if form.scaled else _MM_OUT
         return (kind, address_of(form.symbol), beta, alpha, release, again, slots, ())
@@ -213,13 +263,16 @@ def native_launcher(
             if row_of_step[position] >= 0:
                 freed = tuple(program.storage_slots.get(storage.name, ()))
                 rows[row_of_step[position]][-1] = (*rows[row_of_step[position]][-1], *freed)
-    arguments = (len(plan.inputs), memory.arena_bytes, tuple(program.slots), tuple(map(tuple, rows)), outputs)
+    sizes = program.sizes
+    varying = (tuple(sizes.first), tuple(sizes.inputs), tuple(sizes.code), program.arena_end)
+    steps = tuple(map(tuple, rows))
+    arguments = (len(plan.inputs), memory.arena_bytes, tuple(program.slots), steps, outputs, varying)
     return module.Launcher(*arguments)  # type: ignore[no-any-return]
 
 
 def _output(program: _Program, output: Any) -> Any:
     if isinstance(output, Ref):
         return program.slot(output.name)
-    if isinstance(output, str):
-        return program.slot(output)
+    if isinstance(output, (str, Expr)):
+        return program.given(output)
     return None if output is None else (output,)

@@ -19,23 +19,30 @@ from graphlift.codegen.llvm import NativeKernel
 from graphlift.lower.interpret import check, extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
 from graphlift.runtime.externs import conforming, describe, out_form, scales
-from graphlift.runtime.memory import Memory
+from graphlift.runtime.memory import ALIGNMENT, Memory
+from graphlift.shapes.expr import Expr, SizeLike, Symbol, render
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
 
 def _kernel_caller(address: int, count: int) -> Callable[..., None]:
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
-    array = ctypes.c_void_p * count
+    array = ctypes.c_void_p * (count + 1)
 
-    def call(*tensors: torch.Tensor) -> None:
-        function(array(*[t.data_ptr() for t in tensors]))
+    def call(*tensors: torch.Tensor, sizes: tuple[int, ...] = ()) -> None:
+        numbers = (ctypes.c_int64 * len(sizes))(*sizes)
+        function(array(*[t.data_ptr() for t in tensors], ctypes.addressof(numbers)))
 
     return call
 
 
+def _aligned(*sizes: int) -> int:
+    """Bytes for the largest of ``sizes``."""
+    return (max(*sizes, 0) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
 def _typed(arena: torch.Tensor, offset: int, dtype: torch.dtype, shape: Any, stride: Any) -> torch.Tensor:
-    size = extent_of(shape, stride) * dtype.itemsize
+    size: Any = extent_of(shape, stride) * dtype.itemsize
     return arena[offset : offset + size].view(dtype).as_strided(shape, stride)
 
 
@@ -65,12 +72,15 @@ class _Writer:
             "placed": _placed,
             "typed": _typed,
             "storage": _storage,
+            "aligned": _aligned,
         }
         self.lines: list[str] = []
         self.defined: set[str] = set()
         self.identifiers: dict[str, str] = {}
         self.taken: set[str] = {"inputs", "arena", "run", "_"}
+        self.taken |= {f"pool_{k}" for k in range(len(memory.pools))}
         self.bases: dict[str, str] = {}
+        self.symbols: dict[Symbol, str] = {}
         self.functions: dict[int, str] = {}
         self.views = {step.output: step.base for step in plan.steps if isinstance(step, ViewCall)}
 
@@ -87,6 +97,14 @@ class _Writer:
             self.identifiers[tensor] = found
         return found
 
+    def size(self, size: SizeLike) -> str:
+        """Text of a size."""
+        return render(size, self.symbols)
+
+    def sizes(self, sizes: Sequence[SizeLike]) -> str:
+        """Text of a tuple of sizes."""
+        return f"({', '.join(map(self.size, sizes))}{',' if len(sizes) == 1 else ''})"
+
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")
 
@@ -97,25 +115,28 @@ class _Writer:
             return name
         spec = self.plan.tensors[tensor]
         storage = self.memory.storages[spec.storage]
-        geometry = f"{spec.shape}, {spec.stride}"
+        geometry = f"{self.sizes(spec.shape)}, {self.sizes(spec.stride)}"
         if tensor in self.views:
             base = self.need(self.views[tensor])
             shift = spec.offset - self.plan.tensors[self.views[tensor]].offset
-            self.line(f"{name} = shifted({base}, {geometry}, {shift})")
+            self.line(f"{name} = shifted({base}, {geometry}, {self.size(shift)})")
         elif storage.kind == "arena":
-            offset = storage.offset + spec.offset * spec.dtype.itemsize
+            inside = spec.offset * spec.dtype.itemsize
+            offset = self.size(storage.offset + inside)
+            if self.plan.symbols:
+                offset = f"pool_{storage.offset}" + (f" + {self.size(inside)}" if inside else "")
             self.line(f"{name} = typed(arena, {offset}, {spec.dtype}, {geometry})")
         else:
             base = self._base(storage.name, storage.size_bytes, spec)
-            self.line(f"{name} = placed({base}, {geometry}, {spec.offset})")
+            self.line(f"{name} = placed({base}, {geometry}, {self.size(spec.offset)})")
         self.defined.add(tensor)
         return name
 
-    def _base(self, storage: str, size_bytes: int, spec: TensorSpec) -> str:
+    def _base(self, storage: str, size_bytes: SizeLike, spec: TensorSpec) -> str:
         found = self.bases.get(storage)
         if found is None:
             found = self.bases[storage] = f"storage_{len(self.bases)}"
-            self.line(f"{found} = storage({size_bytes}, {spec.dtype})")
+            self.line(f"{found} = storage({self.size(size_bytes)}, {spec.dtype})")
         return found
 
     # --- steps -----------------------------------------------------------------------------------------------
@@ -127,6 +148,8 @@ class _Writer:
             function = self.functions[address] = f"kernel_{len(self.functions)}"
             self.scope[function] = _kernel_caller(address, len(step.kernel.buffers))
         arguments = ", ".join([self.need(n) for n in step.buffers])
+        if step.kernel.symbols:
+            arguments += f", sizes={self.sizes(step.kernel.symbols)}"
         origin = "  # " + "; ".join(step.origins) if step.origins else ""
         self.line(f"{function}({arguments}){origin}".replace("\n", " "))
 
@@ -143,7 +166,7 @@ class _Writer:
             self.line(f"{function}({arguments}, out={self.need(step.outputs[0])})  # {describe(step)}")
             return
         self.scope[function], used = conforming(self.plan, step)
-        arguments = ", ".join([self.need(n) for n in used])
+        arguments = ", ".join([self.need(n) if isinstance(n, str) else self.size(n) for n in used])
         results = [self.name(n) if n else "_" for n in step.outputs]
         returns = getattr(getattr(step.target, "_schema", None), "returns", [None])
         single = len(results) == 1 and len(returns) == 1 and "[]" not in str(getattr(returns[0], "type", ""))
@@ -154,25 +177,42 @@ class _Writer:
     def check(self, position: int, step: CheckCall) -> None:
         self.scope[f"check_{position}"] = functools.partial(check, step)
         message = step.message.replace("\n", " ")
-        self.line(f"check_{position}({self.need(step.flag)}, {self.need(step.index)})  # {message}")
+        arguments = f"{self.need(step.flag)}, {self.need(step.index)}"
+        if isinstance(step.low, Expr) or isinstance(step.high, Expr):
+            arguments += f", {self.size(step.low)}, {self.size(step.high)}"
+        self.line(f"check_{position}({arguments})  # {message}")
 
     def constant(self, value: Any) -> str:
         if value is None or isinstance(value, (bool, int)):
             return repr(value)
+        if isinstance(value, Expr):
+            return self.size(value)
         name = f"constant_{len(self.scope)}"
         self.scope[name] = value
         return name
 
+    def _pools(self) -> None:
+        """Where each pool of intermediates begins, and the arena that holds them all."""
+        end = "0"
+        for number, pool in enumerate(self.memory.pools):
+            self.line(f"pool_{number} = {end}")
+            end = f"pool_{number} + aligned({', '.join(map(self.size, pool))})"
+        self.line(f"arena = torch.empty({end}, dtype=torch.uint8)  # all intermediates")
+
     def write(self) -> str:
         plan = self.plan
         names = [self.name(n) if n else "_" for n in plan.inputs]
+        for symbol, (position, _) in plan.symbols.items():
+            self.symbols[symbol] = names[position] = self.name(symbol.name)
         if names:
             self.line(f"[{', '.join(names)}] = inputs")
         self.defined.update(n for n in plan.inputs if n)
         for tensor, value in plan.constants.items():
             self.scope[self.name(tensor)] = value
             self.defined.add(tensor)
-        if self.memory.arena_bytes:
+        if self.memory.pools:
+            self._pools()
+        elif self.memory.arena_bytes:
             self.line(
                 f"arena = torch.empty({self.memory.arena_bytes}, dtype=torch.uint8)  # all intermediates"
             )
