@@ -225,9 +225,11 @@ def _give_up(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: N
     fix(table, info, args, kwargs, str(why))
 
 
-def fix(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: str) -> None:
+def fix(
+    table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: str, failing: bool = False
+) -> None:
     """Gives up the sizes that the operator sees. Raises: Solved."""
-    table.fix(involved((args, kwargs), []), f"{info.name} {why}")
+    table.fix(involved((args, kwargs), []), f"{info.name} {why}", failing)
 
 
 def _answer(
@@ -238,7 +240,7 @@ def _answer(
     try:
         return concrete(info, at.of(args), at.of(kwargs))
     except Exception as error:
-        fix(table, info, args, kwargs, f"raises {type(error).__name__} for these sizes")
+        fix(table, info, args, kwargs, f"raises {type(error).__name__} for these sizes", failing=True)
         raise
 
 

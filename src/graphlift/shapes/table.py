@@ -210,11 +210,14 @@ class SymbolTable:
         self.decide(Relation("<=", 2, size))
         return size
 
-    def fix(self, sizes: Iterable[SizeLike], why: str) -> None:
-        """Give up that these sizes vary: every symbol in them becomes the int that it is. Raises: Solved."""
+    def fix(self, sizes: Iterable[SizeLike], why: str, failing: bool = False) -> None:
+        """Give up that these sizes vary: every symbol in them becomes the int that it is. Raises: Solved.
+
+        `failing`: the program raises for them, whatever was promised.
+        """
         symbols = sorted({s for size in sizes for s in free(size)}, key=lambda s: (len(s.name), s.name))
         for symbol in symbols:
-            self._settle(symbol, self.hints[symbol], why)
+            self._settle(symbol, self.hints[symbol], why, failing)
         if symbols:
             raise Solved
 
@@ -266,10 +269,10 @@ class SymbolTable:
             self._settle(symbol, value, why)
             raise Solved
 
-    def _settle(self, symbol: Symbol, value: SizeLike, why: str) -> None:
+    def _settle(self, symbol: Symbol, value: SizeLike, why: str, failing: bool = False) -> None:
         where = self.where()
         origin = self.origins[symbol]
-        if origin.strict and isinstance(value, int):
+        if origin.strict and isinstance(value, int) and not failing:
             raise Refused(
                 ConstraintError(
                     f"{origin.name} was marked dynamic, and the program works for one size only",

@@ -1,0 +1,435 @@
+"""Sizes and ints that vary: programs over sequences of sizes equal eager and compile as often as they must, no more.
+
+Each program runs with the captured graph as it is and through AOT; gradients are compared where it has any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import graphlift
+from graphlift import pipeline
+from graphlift.errors import ConstraintError
+
+SIZES = (4, 6, 9, 12, 24, 7)
+
+
+class Counting:
+    """A backend that counts the graphs it is given; ``aot``: through AOT, else as they are."""
+
+    def __init__(self, aot: bool = False) -> None:
+        self.aot = aot
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        self.graphs.append(gm)
+        return pipeline.compile_aten(gm, example_inputs) if self.aot else gm.forward
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert type(found) is type(wanted)
+    if isinstance(wanted, torch.Tensor):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        assert found.stride() == wanted.stride() and found.dtype == wanted.dtype
+    elif isinstance(wanted, (tuple, list)):
+        assert len(found) == len(wanted)
+        for a, b in zip(found, wanted, strict=True):
+            same(a, b)
+    else:
+        assert found == wanted
+
+
+def compiles(fn: Callable[..., Any], calls: Any, aot: bool = False, **options: Any) -> int:
+    """How many graphs the calls compile; every result is compared with eager's."""
+    backend = Counting(aot)
+    compiled = graphlift.compile(fn, backend=backend, **options)
+    for args in calls:
+        same(compiled(*args), fn(*args))
+    return len(backend.graphs)
+
+
+# --- programs ---------------------------------------------------------------------------------------------------
+
+
+def shape_in_arithmetic(x):
+    return x * x.shape[0] + x.size(1) - len(x) * 2 + x.numel()
+
+
+def half(x):
+    return x[: x.shape[0] // 2]
+
+
+def reshapes(x):
+    return x.reshape(-1).view(x.shape[0], -1).t().reshape(3, -1).flatten()
+
+
+def branch_on_size(x):
+    return x * 2 if x.shape[0] > 3 else x * 3
+
+
+def chained_comparison(x):
+    return x + 1 if 2 <= x.shape[0] < 100 and x.shape[0] != 50 else x
+
+
+def shapes_returned(x):
+    y = x * 2
+    return y, x.shape, x.size(0) + 1, x.shape[0] % 4, [int(s) for s in x.shape], x.shape[0] == 3
+
+
+def causal_mask(x):
+    n = x.shape[0]
+    mask = torch.arange(n)[None, :] <= torch.arange(n)[:, None]
+    return torch.where(mask, x @ x.t(), 0).sum(-1)
+
+
+def concatenated(x):
+    return torch.cat([x, x[1:], torch.zeros(x.shape[0], x.shape[1])])
+
+
+def stacked(x):
+    return torch.stack([x, x * 2], 1).sum((0, 1))
+
+
+def split_columns(x):
+    a, b = x.split([1, 2], 1)
+    return sum(t.sum() for t in x.chunk(2, 1)) + a.mean() * b.mean()
+
+
+def expanded(x):
+    return x[None].expand(x.shape[0], -1, -1).sum(0)
+
+
+def made_from_sizes(x):
+    return x.new_zeros(x.shape[0] + 2).add_(1), torch.full((x.shape[0], 2), 3.0), torch.eye(x.shape[0])
+
+
+def size_arithmetic(x):
+    shape = x.shape + (1,)
+    return x.reshape(shape).reshape(x.shape[:1] + (-1,)).view(torch.Size((x.shape.numel(),)))
+
+
+def unpacked_shape(x):
+    rows, columns = x.shape
+    return x.view(columns, rows)
+
+
+def shape_compared(x):
+    return x * 2 if x.shape == (x.size(0), x.size(1)) else x
+
+
+def extremes(x):
+    return x[: min(x.shape[0], 4)] * max(x.shape[0], 2)
+
+
+def attention(x):
+    q = x.view(1, x.shape[0], 1, 3).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q, is_causal=True).transpose(1, 2).reshape(x.shape)
+
+
+def softmax_attention(x):
+    return F.softmax(x @ x.t() / math.sqrt(x.size(-1)), -1) @ x
+
+
+def written_in_place(x):
+    y = x.clone()
+    y[1:] += 1
+    y[: x.shape[0] - 1] *= 2
+    y[x.shape[0] - 2] = 5
+    return y
+
+
+def items_by_size(x):
+    return x[-1] + x[x.shape[0] - 2] + x.t()[:, x.shape[0] - 1]
+
+
+def padded(x):
+    return F.pad(x, (0, 0, 0, 16 - x.shape[0] % 16))
+
+
+def pooled(x):
+    return F.max_pool2d(x[None, None], (2, 1)), F.avg_pool2d(x[None, None], 3, 2, 1, ceil_mode=True)
+
+
+def convolved(x):
+    return F.conv1d(x[None, None].flatten(2), torch.ones(1, 1, 3), padding=1, stride=2)
+
+
+def normalised(x):
+    return F.layer_norm(x - x.mean(0), x.shape[1:]) * F.normalize(x, dim=0)
+
+
+def rolled(x):
+    return x.cumsum(0).flip(0).roll(1, 0).triu(1)
+
+
+def windows(x):
+    return x.unfold(0, 2, 1).sum(-1) * divmod(x.shape[0], 3)[1]
+
+
+def negative_sizes(x):
+    return x.narrow(0, 0, -(-x.shape[0] // 2)) * abs(2 - x.shape[0])
+
+
+def one_hot(x):
+    return F.one_hot(torch.arange(x.shape[0]) % 3, 3).float().t() @ x
+
+
+def resized(x):
+    return F.interpolate(x[None, None], size=(x.shape[0] * 2, 6))
+
+
+def loss(x):
+    return F.cross_entropy(x, torch.arange(x.shape[0]) % 3)
+
+
+def python_types(x):
+    assert isinstance(x.shape[0], int) and type(x.shape[0]) is int and type(x.shape) is torch.Size
+    return x * 2 if x.shape[0] and not x.shape[0] == 7 else x * 3
+
+
+GENERAL = (
+    *(shape_in_arithmetic, half, reshapes, branch_on_size, chained_comparison, shapes_returned, causal_mask),
+    *(concatenated, stacked, split_columns, expanded, made_from_sizes, size_arithmetic, unpacked_shape),
+    *(
+        shape_compared,
+        extremes,
+        attention,
+        softmax_attention,
+        written_in_place,
+        items_by_size,
+        padded,
+        pooled,
+    ),
+    *(convolved, normalised, rolled, negative_sizes, one_hot, resized, loss),
+)
+
+
+@pytest.mark.parametrize("aot", [False, True], ids=["captured", "aot"])
+@pytest.mark.parametrize("fn", GENERAL, ids=lambda fn: fn.__name__)
+def test_one_compilation_for_all_sizes(fn: Any, aot: bool) -> None:
+    """The first for the first size, the second for all others."""
+    assert compiles(fn, [(torch.randn(n, 3),) for n in SIZES], aot) == 2
+
+
+@pytest.mark.parametrize("fn", GENERAL, ids=lambda fn: fn.__name__)
+def test_gradients_for_all_sizes(fn: Any) -> None:
+    backend = Counting(aot=True)
+    compiled = graphlift.compile(fn, backend=backend)
+    for n in (5, 8, 13, 6):
+        x = torch.randn(n, 3, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        for run, at in ((compiled, x), (fn, y)):
+            outs = run(at)
+            outs = outs if isinstance(outs, tuple) else (outs,)
+            total = sum(o.square().sum() for o in outs if isinstance(o, torch.Tensor) and o.requires_grad)
+            if isinstance(total, torch.Tensor):
+                total.backward()
+        if y.grad is None:
+            assert x.grad is None
+        else:
+            torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-4)
+    assert len(backend.graphs) == 2
+
+
+def test_a_size_that_becomes_a_float_is_compiled_per_size() -> None:
+    """The backward of std counts in floats."""
+    backend = Counting(aot=True)
+    compiled = graphlift.compile(lambda x: x.std(0), backend=backend)
+    for n in (5, 8, 13):
+        x = torch.randn(n, 3, requires_grad=True)
+        (grad,) = torch.autograd.grad(compiled(x).sum(), x)
+        torch.testing.assert_close(grad, torch.autograd.grad(x.std(0).sum(), x)[0])
+    assert len(backend.graphs) == 4  # with the attempt for all sizes, which autograd ended
+
+
+# --- what must and what must not be compiled again ------------------------------------------------------------------
+
+
+def marked(n: int, *dims: int, width: int = 3, **promise: Any) -> torch.Tensor:
+    x = torch.randn(n, width)
+    graphlift.mark_dynamic(x, dims or 0, **promise)
+    return x
+
+
+def double(x):
+    return (x * 2).sum(0)
+
+
+def test_a_marked_size_is_compiled_once() -> None:
+    assert compiles(double, [(marked(n),) for n in SIZES]) == 1
+
+
+def test_sizes_of_zero_and_one_are_compiled_for_themselves() -> None:
+    assert (
+        compiles(double, [(marked(4),), (torch.randn(1, 3),), (torch.randn(0, 3),), (torch.randn(9, 3),)])
+        == 3
+    )
+
+
+def test_another_rank_or_dtype_is_compiled_again() -> None:
+    calls = [
+        (marked(4),),
+        (torch.randn(5),),
+        (torch.randn(5, 3).double(),),
+        (torch.randn(5, 3).t(),),
+        (torch.randn(8, 3),),
+    ]
+    assert compiles(double, calls) == 4
+
+
+def test_rows_with_gaps_are_compiled_again() -> None:
+    x, y = torch.randn(8, 4), torch.randn(8, 8)[:, :4]
+    graphlift.mark_dynamic(x, [0, 1])
+    assert compiles(double, [(x,), (y,), (torch.randn(5, 7),)]) == 2
+
+
+def test_a_marked_size_outside_its_range_is_compiled_again() -> None:
+    calls = [(marked(8, min=4, max=16),), (torch.randn(16, 3),), (torch.randn(4, 3),), (torch.randn(17, 3),)]
+    assert compiles(double, calls) == 2
+
+
+def test_a_decision_on_the_size_is_a_guard() -> None:
+    def fn(x):
+        return x * 2 if x.shape[0] % 4 == 0 else x * 3
+
+    calls = [(marked(8),), (marked(12),), (marked(9),), (marked(10),), (marked(16),)]
+    assert compiles(fn, calls) == 2
+
+
+def test_equal_sizes_are_not_taken_to_be_the_same() -> None:
+    def fn(x, y):
+        return x.sum() + y.sum()
+
+    assert compiles(fn, [(marked(4), marked(4)), (torch.randn(5, 3), torch.randn(6, 3))]) == 1
+
+
+def test_sizes_that_the_program_needs_to_be_equal() -> None:
+    def fn(x, y):
+        return x + y
+
+    pairs = [(5, 5), (9, 9), (4, 4)]
+    assert compiles(fn, [(marked(a), marked(b)) for a, b in pairs]) == 1
+    compiled = graphlift.compile(fn, backend="eager")
+    compiled(marked(5), marked(5))
+    with pytest.raises(RuntimeError, match="must match"):
+        compiled(marked(5), marked(6))
+
+
+def test_sizes_related_by_arithmetic() -> None:
+    def fn(x, y):
+        return x[1:] * y
+
+    assert compiles(fn, [(marked(n), marked(n - 1)) for n in (5, 9, 4)]) == 1
+
+
+def test_dynamic_true_and_false() -> None:
+    calls = [(torch.randn(n, 3),) for n in SIZES]
+    assert compiles(double, calls, dynamic=True) == 1
+    assert compiles(double, calls, dynamic=False) == len(SIZES)
+    assert compiles(double, [(marked(n),) for n in SIZES], dynamic=False) == 1
+
+
+def test_static_marks_hold_against_everything_else() -> None:
+    def static(n: int) -> torch.Tensor:
+        x = torch.randn(n, 3)
+        graphlift.mark_static(x, 0)
+        return x
+
+    assert compiles(double, [(static(n),) for n in SIZES], dynamic=True) == len(SIZES)
+
+
+def test_dynamo_marks_mean_the_same() -> None:
+    import torch._dynamo
+
+    x = torch.randn(4, 3)
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=100)
+    assert compiles(double, [(x,), (torch.randn(9, 3),)]) == 1
+
+
+def test_two_dimensions_that_vary() -> None:
+    calls = [(torch.randn(a, b),) for a, b in ((4, 5), (6, 5), (6, 9), (7, 8), (12, 3))]
+    assert compiles(double, calls) == 3
+
+
+def test_ints_vary_as_sizes_do() -> None:
+    def fn(x, n):
+        return x * n + torch.arange(n).sum()
+
+    assert compiles(fn, [(torch.ones(3), n) for n in (4, 5, 9, 2, 100)]) == 2
+    assert compiles(fn, [(torch.ones(3), n) for n in (4, 5, 9, 2, 100)], dynamic=True) == 1
+    assert compiles(fn, [(torch.ones(3), n) for n in (4, 1, 9, 0)], dynamic=True) == 3
+
+
+def test_bools_and_large_ints_are_not_taken_for_sizes() -> None:
+    def fn(x, n):
+        return x * n
+
+    calls = [(torch.ones(3, dtype=torch.float64), n) for n in (4, 5, True, 2**63, 7)]
+    assert compiles(fn, calls) == 4
+
+
+def test_a_loop_over_a_size_is_compiled_per_size() -> None:
+    def fn(x):
+        total = x[0] * 0
+        for i in range(x.shape[0]):
+            total = total + x[i] * i
+        return total
+
+    assert compiles(fn, [(torch.randn(n, 3),) for n in (3, 4, 5, 4, 3)]) == 3
+
+
+def test_sizes_across_a_break() -> None:
+    def fn(x):
+        n = x.shape[0] + 1
+        y = x * n
+        graphlift.graph_break()
+        return y[: n // 2] * n
+
+    assert compiles(fn, [(torch.randn(n, 3),) for n in SIZES]) == 4
+
+
+# --- errors and explanations ------------------------------------------------------------------------------------------
+
+
+def test_a_marked_size_that_the_program_fixes_is_an_error_that_names_the_line() -> None:
+    def fn(x):
+        y = x + 1
+        return y * torch.ones(4, 1)  # the line
+
+    compiled = graphlift.compile(fn, backend="eager")
+    with pytest.raises(ConstraintError, match=r"x\.shape\[0\] was marked dynamic") as caught:
+        compiled(marked(4))
+    line = fn.__code__.co_firstlineno + 2
+    assert caught.value.where is not None and caught.value.where.endswith(f"test_dynamic.py:{line}")
+    x = torch.randn(4, 3)
+    graphlift.maybe_mark_dynamic(x, 0)
+    same(compiled(x), fn(x))
+
+
+def test_guards_show_the_users_expressions() -> None:
+    def fn(x, y):
+        return x * 2 if (x.shape[0] + y.shape[0]) % 8 == 0 else x
+
+    explanation = graphlift.explain(fn, backend="eager")(marked(3), marked(5))
+    assert "(x.shape[0] + y.shape[0]) % 8 == 0" in str(explanation) or any(
+        "(x.shape[0] + y.shape[0]) % 8 == 0" in str(guard) for guard in explanation.regions[0].guards
+    )
+
+
+def test_an_index_out_of_range_is_the_programs_error() -> None:
+    def fn(x):
+        return x[x.shape[0] - 1 + x.shape[1] - 3]
+
+    compiled = graphlift.compile(fn, backend="eager")
+    x = marked(5)
+    same(compiled(x), fn(x))
+    x = torch.randn(6, 4)
+    graphlift.mark_dynamic(x, 0)
+    with pytest.raises(IndexError):
+        compiled(x)
