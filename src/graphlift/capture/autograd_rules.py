@@ -24,7 +24,7 @@ from .calls import call
 from .capture import Capture, NotConst
 from .frame import inline
 from .rules import rule
-from .subgraph import Contents, SubGraph, tensor_versions, trace
+from .subgraph import Contents, SubGraph, Tensors, trace
 from .trackers import NONE, ConstVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 Args = list[Tracker]
@@ -327,10 +327,10 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             raise Break("unsupported-call", "a reentrant checkpoint")
         if not values.get("preserve_rng_state", True) or "context_fn" in values or values.get("debug"):
             raise Break("unsupported-call", "a checkpoint with options of its own")
-    before, changed, versions = Contents(cap, args), cap.changed, tensor_versions(cap)
+    before, changed, tensors = Contents(cap, args), cap.changed, Tensors(cap)
     cap.changed = {}
     result = call(cap, args[0], args[1:], kwargs)
-    effects = bool(cap.changed) or before.changed() or versions != tensor_versions(cap, versions)
+    effects = bool(cap.changed) or before.changed() or tensors.written()
     cap.changed = changed
     if effects:
         raise Break("unsupported-call", "a checkpoint of a function that changes what is outside of it")

@@ -44,6 +44,7 @@ from ..guards import (
     IdIs,
     InstanceDict,
     Length,
+    Predicate,
     SameObject,
     SeqItem,
     Source,
@@ -422,6 +423,17 @@ class Capture:
             self.guard(Length(source, len(value)))
             self.guard(set_contents_guard(source, value))
         return SetVar({item: ConstVar(item) for item in value}, type(value), source, value)
+
+    def wrap_set_payload(self, value: Any, source: Source) -> Tracker:
+        """The set inside an instance of a subclass."""
+        base = set if isinstance(value, set) else frozenset
+        plain = base.copy(value) if base is set else frozenset(base.__iter__(value))
+        if not all(map(is_constant_key, plain)):
+            return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
+        self.guard(
+            Predicate(lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}")
+        )
+        return SetVar({item: ConstVar(item) for item in base.__iter__(value)}, base, source, value)
 
     def wrap_method(self, value: types.MethodType, source: Source) -> Tracker:
         self.guard(TypeIs(source, types.MethodType))
@@ -945,8 +957,6 @@ def describe(tracker: Tracker) -> str:
 
 
 def set_contents_guard(source: Source, value: set) -> Guard:
-    from ..guards import Predicate
-
     expected = frozenset(value)
     return Predicate(lambda found: found == expected, (source,), f"{source.name()} == {set(expected)!r}")
 
@@ -967,7 +977,29 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
 }
 #: (FX argument, fake argument) of kinds of trackers that have rules of their own.
 GRAPH_ARGUMENTS: dict[type, Callable[[Capture, Any], tuple[Any, Any]]] = {}
+
+
+def plain_payload(base: Any) -> Callable[[Capture, Any, Source], Tracker]:
+    """The text or number inside an instance of a subclass, guarded by what the base calls equal."""
+
+    def make(cap: Capture, value: Any, source: Source) -> Tracker:
+        plain = base.__new__(base, value) if base is not str else str.__str__(value)
+        if base in (int, float, complex):
+            plain = base.__pos__(value)
+        elif base is bytes:
+            plain = bytes.__getitem__(value, slice(None))
+        if not isinstance(source, Const):
+            holds = Predicate(lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}")
+            cap.guard(holds)
+        return ConstVar(plain)
+
+    return make
+
+
 PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
+    *((base, plain_payload(base)) for base in (str, int, float, complex, bytes)),
+    (set, Capture.wrap_set_payload),
+    (frozenset, Capture.wrap_set_payload),
     (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),
     (list, lambda cap, value, source: cap.list_var(value, source)),
     (

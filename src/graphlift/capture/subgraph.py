@@ -6,12 +6,14 @@ Always: the function only computes: one that changes anything outside of itself,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional as F
 
 from .breaks import Break, Raised
 from .capture import Capture
@@ -116,8 +118,8 @@ def trace(
     logged = len(cap.state_log)
     builder = SubBuilder(cap)
     before = Contents(cap, reachable)
-    versions = tensor_versions(cap)
     cap.builder, cap.fakes, cap.changed = builder, dict(known), {}
+    tensors = Tensors(cap)
     try:
         arguments = [builder.placeholder(f"argument_{k}", fake) for k, fake in enumerate(fakes)]
         cap.fakes.update((id(argument.fake), argument) for argument in arguments)
@@ -126,7 +128,7 @@ def trace(
         if not nested:
             outputs = tuple(cap.to_graph(tensor)[0] for tensor in tensors_of(result))
         forget_restored(cap, changed)
-        if cap.changed or before.changed() or versions != tensor_versions(cap, versions):
+        if cap.changed or before.changed() or tensors.written():
             raise Break("unsupported-call", f"{what} changes what is outside of it")
     except Raised as raised:
         raise Break("unsupported-call", f"{what} raises {raised.value!r}") from None
@@ -168,12 +170,38 @@ def _is_original(cap: Capture, var: DictVar, name: Any, value: Tracker | None) -
     return name in var.real and value is not None and cap.memo.get(id(var.real[name])) is value
 
 
-def tensor_versions(cap: Capture, only: Iterable[int] | None = None) -> dict[int, int]:
-    """How often each tensor that the capture knows was written, by the id of its fake."""
-    chosen = cap.fakes if only is None else {key: cap.fakes[key] for key in only}
-    return {
-        key: 0 if tensor.fake.is_inference() else tensor.fake._version for key, tensor in chosen.items()
-    }
+class Tensors:
+    """How often each tensor that the capture knows was written, up to a moment."""
+
+    def __init__(self, cap: Capture) -> None:
+        self.cap = cap
+        self.versions = [(t.fake, _version(t.fake)) for t in cap.fakes.values()]
+        self.inputs = len(cap.builder.input_versions)
+        self.nodes = len(cap.builder.graph.nodes)
+
+    def written(self) -> bool:
+        """Whether any of them, or an input met since, was written since."""
+        builder = self.cap.builder
+        since = itertools.islice(builder.graph.nodes, self.nodes, None)
+        return (
+            any(_version(fake) != before for fake, before in self.versions)
+            or any(_version(fake) != before for fake, before in builder.input_versions[self.inputs :])
+            or any(_updates_statistics(node) for node in since)
+        )
+
+
+def _version(fake: torch.Tensor) -> int | None:
+    return None if fake.is_inference() else fake._version
+
+
+#: Functions that write their second and third argument in training, and do not count it as a write.
+_NORMS = frozenset((F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm, torch.native_batch_norm))
+
+
+def _updates_statistics(node: fx.Node) -> bool:
+    return node.target in _NORMS and isinstance(
+        node.args[1] if len(node.args) > 1 else node.kwargs.get("running_mean"), fx.Node
+    )
 
 
 class Contents:
