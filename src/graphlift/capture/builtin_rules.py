@@ -132,6 +132,11 @@ def _object_getattribute(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(object.__init__)
 def _object_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """Source: CPython, Objects/typeobject.c, object_init: who overrides one of the two may take arguments there."""
+    cls = python_type(cap.realize(args[0]))
+    if (len(args) > 1 or kwargs) and cap.type_attr(cls, "__init__") is not object.__init__:
+        text = "object.__init__() takes exactly one argument (the instance to initialize)"
+        raise cap.raise_(TypeError, text)
     return NONE
 
 
@@ -150,7 +155,12 @@ _PLAIN_EXCEPTIONS = [
 
 @rule(*dict.fromkeys(cls.__init__ for cls in _PLAIN_EXCEPTIONS if not exception_values(cls)))
 def _exception_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    _own_object(cap, args[0]).slots["args"] = TupleVar(args[1:])
+    error = _own_object(cap, args[0])
+    error.slots["args"] = TupleVar(args[1:])
+    if error.obj is not None:
+        cap.mark_changed(error)
+        if "args" not in error.slots_written:
+            error.slots_written.append("args")
     return NONE
 
 

@@ -45,6 +45,8 @@ def _raise_varargs(cap: Capture, frame: Frame, n: int) -> None:
         raise Raised(handled)
     cause = frame.stack.pop() if n == 2 else None
     error = _exception_of(cap, frame.stack.pop(), "exceptions must derive from BaseException")
+    if error.obj is not None:  # raising it changes its context and traceback, which outlive the region
+        raise Break("exception-raised", f"a {error.cls.__name__} made outside the captured code")
     if cause is not None:
         if not is_same(cap, cause, NONE):
             cause = _exception_of(cap, cause, "exception causes must derive from BaseException")
