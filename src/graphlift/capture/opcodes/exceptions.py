@@ -13,7 +13,7 @@ from ..attributes import (
     bind_descriptor,
     python_type,
 )
-from ..breaks import Raised
+from ..breaks import Break, Raised
 from ..calls import call
 from ..capture import Capture
 from ..frame import Frame
