@@ -70,9 +70,11 @@ def test_programs_that_once_differed(seed: int) -> None:
     check(r.randrange)
 
 
+# What stays eager by design: `set_` makes two tensors share memory but no version counter, inference mode tensors of
+# another kind.
+BY_DESIGN = ("inference_mode", "aten::set_")
+
+
 def test_most_programs_are_compiled() -> None:
-    reasons = []
-    for seed in range(2000, 2150):
-        r = random.Random(seed)
-        reasons.append(check(r.randrange))
-    assert sum(reason is not None for reason in reasons) < 30
+    reasons = [check(random.Random(seed).randrange) or "" for seed in range(2000, 2150)]
+    assert sum(bool(reason) and not reason.startswith(BY_DESIGN) for reason in reasons) < 25

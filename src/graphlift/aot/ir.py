@@ -32,7 +32,7 @@ class Value:
 class Op:
     """One operator call; `args`/`kwargs` hold Values in nested lists and tuples."""
 
-    __slots__ = ("func", "args", "kwargs", "outs", "stage", "source", "random", "view")
+    __slots__ = ("func", "args", "kwargs", "outs", "stage", "source", "random", "view", "info")
 
     def __init__(self, func: Any, args: tuple, kwargs: dict, stage: int, source: Any) -> None:
         self.func = func
@@ -41,9 +41,16 @@ class Op:
         self.outs: list[Value] = []
         self.stage = stage
         self.source = source
-        info = op_info(func)
+        info = self.info = op_info(func)
         self.random = info.random
         self.view = info.kind is Kind.VIEW or func in _HIDDEN_ALIASES
+
+    @property
+    def acts(self) -> bool:
+        """Whether running it is seen although nothing uses its result: it draws numbers, or may raise."""
+        if self.random or self.info.checks_values or self.info.kind is Kind.HIGHER_ORDER:
+            return True
+        return self.info.divides and not any(v.spec.dtype.is_floating_point for v in self.outs)
 
 
 class Trace:

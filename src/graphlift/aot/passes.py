@@ -1,7 +1,7 @@
 """Rewrites of a Trace that keep its meaning.
 
 In: a Trace. Out: the same Trace with dead operators and repeated expressions gone, and outputs that own their memory.
-Always: random operators of the forward stay, in order, even when nothing uses them: they advance the generator.
+Always: operators of the forward that draw random numbers or may raise stay, in order, even when nothing uses them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .ir import FORWARD, Op, Trace, Value, inputs_of, memory_root, substitute
 Clone = Callable[[Value], Value]
 
 
-def drop_dead(ops: list[Op], live_values: Iterable[Value], keep_random: bool = True) -> list[Op]:
-    """The operators that the given values need, in order."""
+def drop_dead(ops: list[Op], live_values: Iterable[Value]) -> list[Op]:
+    """The operators that the given values need, and those of the forward that act, in order."""
     live = {v.op for v in live_values if v.op is not None}
     kept: list[Op] = []
     for op in reversed(ops):
-        if op not in live and not (keep_random and op.random and op.stage == FORWARD):
+        if op not in live and not (op.stage == FORWARD and op.acts):
             continue
         kept.append(op)
         for v in inputs_of(op):
@@ -90,13 +90,13 @@ def own_outputs(trace: Trace, clone: Clone, borrowed: Iterable[Value] = ()) -> N
     trace.outputs = outputs
 
 
-def unused_random(trace: Trace) -> list[Value]:
-    """Results of random operators that nothing uses; the forward graph gives them so that no compiler drops them."""
-    used = {v for op in trace.ops for v in inputs_of(op)} | set(trace.outputs)
+def unused_actions(trace: Trace) -> list[Value]:
+    """Results of the forward that nothing uses; its graph gives them so that no compiler drops their operators."""
+    used = {v for op in trace.ops for v in inputs_of(op)} | {*trace.outputs, *trace.grads}
     return [
         op.outs[0]
         for op in trace.ops
-        if op.random and op.stage == FORWARD and op.outs and not any(v in used for v in op.outs)
+        if op.stage == FORWARD and op.outs and op.acts and not any(v in used for v in op.outs)
     ]
 
 

@@ -35,6 +35,20 @@ SILENT_WRITES: dict[str, tuple[tuple[int, ...], int]] = {
     "aten::miopen_batch_norm": ((3, 4), 5),
 }
 
+# Kernels that look at values and may raise: indices out of range, classes, matrices that are not as they should be.
+VALUE_CHECKS = frozenset(
+    "aten::" + n
+    for n in (
+        "index index_put _index_put_impl gather scatter scatter_add scatter_reduce index_select index_add index_copy "
+        "index_fill index_reduce take put embedding embedding_renorm _embedding_bag _embedding_bag_forward_only "
+        "nll_loss_forward nll_loss2d_forward multi_margin_loss multilabel_margin_loss_forward max_unpool2d max_unpool3d "
+        "_ctc_loss segment_reduce histc binary_cross_entropy cholesky linalg_eig _linalg_eigh _linalg_svd "
+        "linalg_matrix_exp bincount"
+    ).split()
+)
+# These divide, and raise where an integer divisor is zero.
+INTEGER_DIVISIONS = frozenset("aten::" + n for n in "div remainder fmod floor_divide".split())
+
 # Devices of the arguments may differ here.
 MIXED_DEVICES = frozenset(
     "aten::" + n
@@ -56,6 +70,16 @@ class OpInfo:
     silent: tuple[tuple[int, ...], int] | None
     multi_view: bool
     cacheable: bool
+
+    @property
+    def checks_values(self) -> bool:
+        """Whether its kernel raises for some values, so that it must run even where nothing uses its result."""
+        return self.name.partition(".")[0] in VALUE_CHECKS
+
+    @property
+    def divides(self) -> bool:
+        """The same, for integers alone."""
+        return self.name.partition(".")[0] in INTEGER_DIVISIONS
 
 
 _INFO: dict[Any, OpInfo] = {}
