@@ -34,6 +34,7 @@ from .capture import PLAIN_CONSTANTS, Capture, describe
 from .frame import GeneratorVar, IteratorVar, inline
 from .trackers import (
     NONE,
+    NULL,
     CellVar,
     ConstVar,
     DequeVar,
@@ -303,7 +304,7 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
     if name == "__dict__":
         return obj.attrs
     if name in obj.slots:
-        return cap.realize(obj.slots[name])
+        return None if obj.slots[name] is NULL else cap.realize(obj.slots[name])
     if type(obj.payload) is TupleVar and hasattr(cls, "n_sequence_fields"):
         return _structseq_field(cap, raw, obj, cls)
     if name == "__traceback__" and obj.obj is None:
@@ -449,6 +450,13 @@ def _function_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
         return cap.globals_var(fn.__globals__)
     if name == "__class__":
         return ConstVar(types.FunctionType)
+    if name == "__annotations__" and fn.__annotations__:
+        return cap.wrap(fn.__annotations__, Attr(source, name))
+    if name == "__closure__":
+        cells: list[Tracker] = [cap.wrap_cell_of(fn, source, i) for i in range(len(fn.__closure__ or ()))]
+        return TupleVar(cells) if cells else NONE
+    if name == "__kwdefaults__":
+        return cap.wrap(fn.__kwdefaults__, Attr(source, name))
     if name in fn.__dict__:
         return cap.wrap(fn.__dict__[name], DictItem(InstanceDict(source), name))
     raw = cap.type_attr(types.FunctionType, name)
@@ -461,12 +469,18 @@ def _function_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
     raise Break("unsupported-attribute", f"{name} of function {fn.__qualname__}")
 
 
+def made_doc(code: types.CodeType) -> str | None:
+    """The docstring that MAKE_FUNCTION takes from the constants."""
+    has_doc = bool(code.co_consts) and isinstance(code.co_consts[0], str)
+    return code.co_consts[0] if has_doc else None  # type: ignore[no-any-return]
+
+
 def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | None:
     simple = {
         "__name__": obj.code.co_name,
         "__qualname__": obj.qualname,
         "__code__": obj.code,
-        "__doc__": None,
+        "__doc__": made_doc(obj.code),
     }
     found = cap.dict_get(obj.attrs, name)
     if found is not None:
@@ -479,6 +493,16 @@ def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | 
         return obj.attrs
     if name == "__defaults__":
         return TupleVar(obj.defaults) if obj.defaults else NONE
+    if name == "__kwdefaults__":
+        return DictVar(dict(obj.kwdefaults)) if obj.kwdefaults else NONE
+    if name == "__annotations__":
+        if obj.annotations is None:
+            obj.annotations = DictVar({})
+        return obj.annotations
+    if name == "__closure__":
+        return TupleVar(list(obj.closure)) if obj.closure else NONE
+    if name == "__globals__":
+        return cap.globals_var(obj.globals_)
     raw = cap.type_attr(types.FunctionType, name)
     if isinstance(raw, C_METHODS):
         return MethodVar(ConstVar(raw), obj)
@@ -657,11 +681,7 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
         if isinstance(raw, types.GetSetDescriptorType):
             raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
         if isinstance(raw, types.MemberDescriptorType):
-            obj.slots[name] = value
-            if obj.obj is not None:
-                cap.mark_changed(obj)
-            if name not in obj.slots_written:
-                obj.slots_written.append(name)
+            _write_slot(cap, obj, name, value)
             return
         setter = cap.type_attr(type(raw), "__set__")
         if isinstance(setter, types.FunctionType):
@@ -690,11 +710,40 @@ def del_attr(cap: Capture, obj: Tracker, name: str) -> None:
     object_del_attr(cap, obj, name)
 
 
+def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str) -> None:
+    cls = obj.cls
+    if type(raw) is property:
+        if raw.fdel is None:
+            raise cap.raise_(AttributeError, f"property '{name}' of '{cls.__name__}' object has no deleter")
+        _call(cap, wrap_class_value(cap, cls, name, raw.fdel), [obj])
+        return
+    if isinstance(raw, types.MemberDescriptorType):
+        if object_attr(cap, obj, name) is None:
+            raise cap.raise_(AttributeError, name)
+        _write_slot(cap, obj, name, NULL)
+        return
+    deleter = cap.type_attr(type(raw), "__delete__")
+    if not isinstance(deleter, types.FunctionType):
+        raise Break("attribute-mutation", f"del {name} of {cls.__name__}")
+    descriptor = wrap_class_value(cap, cls, name, raw)
+    inline(cap, ConstVar(deleter, Const(deleter, deleter.__qualname__)), [descriptor, obj], {})
+
+
+def _write_slot(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
+    """Set a slot, or with NULL empty it."""
+    obj.slots[name] = value
+    if obj.obj is not None:
+        cap.mark_changed(obj)
+    if name not in obj.slots_written:
+        obj.slots_written.append(name)
+
+
 def object_del_attr(cap: Capture, obj: ObjectVar, name: str) -> None:
     """``object.__delattr__``."""
     raw = cap.type_attr(obj.cls, name)
     if raw is not ABSENT and is_data_descriptor(raw):
-        raise Break("attribute-mutation", f"del {name} of {obj.cls.__name__}")
+        _del_descriptor(cap, raw, obj, name)
+        return
     if not obj.cls.__dictoffset__:
         raise _no_dict(cap, obj.cls, name)
     if not cap.dict_del(obj.attrs, name):

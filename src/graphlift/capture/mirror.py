@@ -118,6 +118,8 @@ class Mirror:
             return made
         if type(tracker) is ObjectVar and type(tracker.payload) is TupleVar:
             return self._tuple_subclass(tracker)
+        if type(tracker) is ObjectVar and type(tracker.payload) is ConstVar:
+            return self.stands.get(id(tracker)) or self._plain_subclass(tracker, tracker.payload.value)
         found = self.stands.get(id(tracker))
         return found if found is not None else self._stand(tracker, stand_class(python_type(tracker)))
 
@@ -136,6 +138,17 @@ class Mirror:
             self._remember(tracker, made)
         return made
 
+    def _plain_subclass(self, tracker: ObjectVar, value: Any) -> Any:
+        """An instance of a subclass of text or numbers, with the special methods that its class writes in Python."""
+        own: dict[str, Any] = {
+            name: method
+            for name, method in METHODS.items()
+            if isinstance(self.cap.type_attr(tracker.cls, name), types.FunctionType)
+        }
+        made = type(tracker.cls.__name__, (type(value),), own)(value)
+        made._mirror, made._tracker = self, tracker
+        return self._remember(tracker, made)
+
     def _stand(self, tracker: Tracker, cls: type) -> Any:
         found = self.stands.get(id(tracker))
         return found if found is not None else self._remember(tracker, cls(self, tracker))
@@ -151,6 +164,10 @@ class Mirror:
         known = self.stands.get(id(tracker))
         if known is not None:
             return known
+        if receiver and type(tracker) is ConstVar and isinstance(tracker.value, PURE_OBJCLASSES):
+            return tracker.value
+        if receiver and type(tracker) is ObjectVar and type(tracker.payload) is ConstVar:
+            return tracker.payload.value
         if receiver and type(tracker) is ObjectVar and tracker.payload is not None:
             copy = self.open(tracker.payload)
             self.originals[id(copy)] = (copy, tracker)

@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 import linecache
+import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from .frame import (
 )
 from .loops import LoopIterVar, loop_expr
 from .trackers import (
+    NULL,
     ArrayVar,
     CellVar,
     ConstVar,
@@ -252,10 +254,10 @@ class Residual:
         name = self.memo[id(tracker)] = self.fresh("v")
         cls = self.constant(tracker.cls)
         payload = tracker.payload
-        if tracker.cls is functools.partial:
-            keywords = self.expr(tracker.slots["keywords"])
-            func, args = self.expr(tracker.slots["func"]), self.expr(tracker.slots["args"])
-            self.line(f"{name} = {cls}({func}, *{args}, **{keywords})")
+        if tracker.cls in MADE_BY_CALL:
+            keywords, args = self.expr(tracker.slots["keywords"]), self.expr(tracker.slots["args"])
+            func = f"{self.expr(tracker.slots['func'])}, " if "func" in tracker.slots else ""
+            self.line(f"{name} = {cls}({func}*{args}, **{keywords})")
         elif type(payload) is TupleVar:
             items = f"({self.exprs(payload.items)}{',' if payload.items else ''})"
             structseq = hasattr(tracker.cls, "n_sequence_fields")
@@ -277,15 +279,16 @@ class Residual:
                 self.line(f"set.update({name}, [{items}])")
         else:
             base = self._base(tracker)
-            self.line(f"{name} = {base}.__new__({cls})")
+            value = f", {self.expr(payload)}" if type(payload) is ConstVar else ""
+            self.line(f"{name} = {base}.__new__({cls}{value})")
             if type(payload) is DictVar:
                 for key, value in payload.known.items():
                     self.line(f"{base}.__setitem__({name}, {self.key(key)}, {self.expr(value)})")
             elif type(payload) is ListVar and payload.items:
                 self.line(f"list.extend({name}, [{self.exprs(payload.items)}])")
-        if tracker.cls is not functools.partial:
+        if tracker.cls not in MADE_BY_CALL:
             for slot, value in tracker.slots.items():
-                if slot == "args":
+                if slot == "args" or value is NULL:
                     continue
                 self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(value)})")
         if tracker.attrs.known:
@@ -295,7 +298,8 @@ class Residual:
 
     def _base(self, tracker: ObjectVar) -> str:
         """The class whose ``__new__`` makes the empty object."""
-        for base in (defaultdict, OrderedDict, dict, list):
+        bases = (defaultdict, OrderedDict, dict, list, str, int, float, complex, bytes, types.SimpleNamespace)
+        for base in bases:
             if issubclass(tracker.cls, base):
                 return self.constant(base)
         return "object"
@@ -488,7 +492,8 @@ class Residual:
 
     def _set_effect(self, var: SetVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
-        return [f"{target}.clear()", f"{target}.update([{', '.join(self.key(k) for k in var.known)}])"]
+        items = ", ".join(self.key(k) for k in var.known)
+        return [f"set.clear({target})", f"set.update({target}, [{items}])"]
 
     def _cell_effect(self, var: CellVar) -> list[str]:
         assert var.source is not None
@@ -504,11 +509,15 @@ class Residual:
     def _object_effect(self, var: ObjectVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
         return [
-            f"object.__setattr__({target}, {slot!r}, {self.expr(var.slots[slot])})"
+            f"object.__delattr__({target}, {slot!r})"
+            if var.slots[slot] is NULL
+            else f"object.__setattr__({target}, {slot!r}, {self.expr(var.slots[slot])})"
             for slot in var.slots_written
         ]
 
 
+#: Classes whose instances are known by the arguments that make them.
+MADE_BY_CALL = (functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller)
 BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     ListVar: Residual._list,
     DequeVar: Residual._deque,

@@ -89,8 +89,10 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str 
     for kind in kinds:
         if kind in OPERATORS:
             return OPERATORS[kind](cap, symbol, left, right)
-    if TensorVar in kinds and ObjectVar not in kinds:
-        return cap.emit("call_function", fn, [left, right], {}, fn)
+    if TensorVar in kinds:
+        left, right = _number_inside(left), _number_inside(right)
+        if ObjectVar not in (type(left), type(right)):
+            return cap.emit("call_function", fn, [left, right], {}, fn)
     builtin = _container_operator(cap, symbol, left, right)
     if builtin is not None:
         return builtin
@@ -142,7 +144,23 @@ def _joins_sequences(method: Any) -> bool:
     return getattr(method, "__objclass__", None) in _SEQUENCES
 
 
+def _number_inside(operand: Tracker) -> Tracker:
+    """The number of an instance of a subclass of one, as a tensor's operator takes it."""
+    inside = operand.payload if type(operand) is ObjectVar else None
+    return inside if type(inside) is ConstVar and not isinstance(inside.value, str) else operand
+
+
+def _refuses(cap: Capture, operand: Tracker) -> bool:
+    """Whether a tensor's operator returns NotImplemented for it: nothing that torch could read a tensor from."""
+    if type(operand) is not ObjectVar or operand.payload is not None:
+        return False
+    reads = ("__torch_function__", "__array__", "__len__", "__getitem__", "__iter__", "__index__", "__float__")
+    return all(cap.type_attr(operand.cls, name) is ABSENT for name in (*reads, "__int__", "__complex__", "__bool__"))
+
+
 def _try_special(cap: Capture, obj: Tracker, method: str, other: Tracker) -> Tracker | None:
+    if type(obj) is TensorVar and _refuses(cap, other):
+        return None
     if type(obj) is TensorVar:
         raise Break("unsupported-call", f"{method} of a tensor with a {describe(other)}")
     if cap.type_attr(python_type(obj), method) is ABSENT:
