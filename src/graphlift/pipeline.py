@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from graphlift import aot, config, logs
+from graphlift import aot, buckets, config, logs
 from graphlift.errors import BackendError
 from graphlift.record import Fallback, GraphRecord, discard, new_record
 from graphlift.report.plan_text import plan_text
@@ -29,12 +29,23 @@ def compile_native(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> C
     with stage("import"):
         from graphlift import lower, runtime  # noqa: F401  (runtime: so that its import counts here)
 
-    return _compile(gm, example_inputs, _native_part, lower.decompositions)
+    return _by_buckets(
+        gm, example_inputs, lambda g, inputs: _compile(g, inputs, _native_part, lower.decompositions)
+    )
 
 
 def compile_aten(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The backend "aot_eager": AOT autograd, then ATen operator by operator."""
-    return _compile(gm, example_inputs, _aten_part, None)
+    return _by_buckets(gm, example_inputs, lambda g, inputs: _compile(g, inputs, _aten_part, None))
+
+
+def _by_buckets(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: buckets.Compile
+) -> Callable[..., Any]:
+    """Compiles the graph; under DistributedDataParallel in pieces, so that gradients travel during the backward."""
+    caps = buckets.bucket_caps()
+    pieces = caps and buckets.split(gm, example_inputs, caps)
+    return buckets.Chain(gm, pieces, compile_one) if pieces else compile_one(gm, example_inputs)
 
 
 _Part = Callable[[str, torch.fx.GraphModule, Sequence[Any], GraphRecord], Callable[..., Any]]
