@@ -75,7 +75,11 @@ class Observer:
 
     def tensor(self, path: str, value: torch.Tensor) -> None:
         memory = self.memories.setdefault(value.untyped_storage()._cdata, path)
-        grad = (value.requires_grad, value.is_leaf, value.grad_fn is not None, value._is_view())
+        grad: Any
+        try:
+            grad = (value.requires_grad, value.is_leaf, value.grad_fn is not None, value._is_view())
+        except RuntimeError as error:  # a view whose history autograd refuses to give
+            grad = str(error)
         self.tell(
             path, ("tensor", type(value).__name__, str(value.dtype), tuple(value.shape), value.stride())
         )

@@ -115,7 +115,15 @@ def _numpy_scalars(base: type) -> Iterator[type]:
 NUMPY_SCALARS: frozenset[type] = frozenset(_numpy_scalars(np.generic))
 #: Classes whose instances never change, known by identity (or bits) where they come from outside.
 IMMUTABLE_CONSTANTS: frozenset[type] = NUMPY_SCALARS | frozenset(
-    (re.Pattern, re.Match, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
+    (
+        re.Pattern,
+        re.Match,
+        datetime.date,
+        datetime.time,
+        datetime.datetime,
+        datetime.timedelta,
+        datetime.timezone,
+    )
 )
 IDENTITY_CONSTANTS: tuple[type, ...] = (
     types.FunctionType,
@@ -152,7 +160,16 @@ EXCEPTION_VALUES: dict[type, tuple[str, ...]] = {
     SystemExit: ("code",),
     OSError: ("errno", "strerror", "filename"),
     ImportError: ("msg", "name", "path"),
-    SyntaxError: ("msg", "filename", "lineno", "offset", "text", "end_lineno", "end_offset", "print_file_and_line"),
+    SyntaxError: (
+        "msg",
+        "filename",
+        "lineno",
+        "offset",
+        "text",
+        "end_lineno",
+        "end_offset",
+        "print_file_and_line",
+    ),
     UnicodeDecodeError: ("encoding", "object", "start", "end", "reason"),
     UnicodeEncodeError: ("encoding", "object", "start", "end", "reason"),
     UnicodeTranslateError: ("object", "start", "end", "reason"),
@@ -227,6 +244,10 @@ class Capture:
         self._identity_keys: dict[int, TrackerKey] = {}
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
+
+    def release(self) -> None:
+        """Let go of the program's objects now: trackers refer to each other, and objects that end are seen to end."""
+        self.__dict__.clear()
 
     # --- guards and sources ------------------------------------------------------------------------------------
 
@@ -989,7 +1010,9 @@ def plain_payload(base: Any) -> Callable[[Capture, Any, Source], Tracker]:
         elif base is bytes:
             plain = bytes.__getitem__(value, slice(None))
         if not isinstance(source, Const):
-            holds = Predicate(lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}")
+            holds = Predicate(
+                lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}"
+            )
             cap.guard(holds)
         return ConstVar(plain)
 

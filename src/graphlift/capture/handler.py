@@ -283,12 +283,33 @@ def _capture_with(
     policy: SizePolicy | None,
 ) -> Region:
     """One attempt, with what is known of the sizes. Raises: Solved."""
+    attempts: list[Capture] = []
+    try:
+        return _captured(func, args, options, varying, sizes, policy, attempts)
+    finally:
+        for cap in attempts:
+            cap.release()
+
+
+def _captured(
+    func: types.FunctionType,
+    args: tuple[Any, ...],
+    options: CompileOptions,
+    varying: frozenset[Source],
+    sizes: SymbolTable,
+    policy: SizePolicy | None,
+    attempts: list[Capture],
+) -> Region:
     start = time.perf_counter()
     stop_at: int | None = None
     reason: BreakReason | None = None
     for _ in range(MAX_RESTARTS):
         try:
-            cap, end = _execute(func, args, stop_at, varying, sizes.again(), policy)
+            cap, end, broke = _execute(func, args, stop_at, varying, sizes.again(), policy, attempts)
+            if broke is not None:
+                stop_at, reason = cap.step, broke
+                if options.fullgraph:
+                    raise _Restart(stop_at, reason)
             if cap.size_sources:
                 cap.builder.place_sizes(cap.sizes, cap.size_sources)
             residual = Residual(cap)
@@ -362,20 +383,28 @@ def _execute(
     varying: frozenset[Source],
     sizes: SymbolTable,
     policy: SizePolicy | None,
-) -> tuple[Capture, _End]:
+    attempts: list[Capture],
+) -> tuple[Capture, _End, BreakReason | None]:
+    """Runs the frame to its end, to the planned one, or to a break that needs no new run (then with its reason)."""
     cap = Capture(func, stop_at, varying, sizes, policy)
+    attempts.append(cap)
     snapshot = StateSnapshot()
     frame = _root_frame(cap, func, args)
     _deepen(+1)
     rng = torch.get_rng_state()
     end: _End
+    reason: BreakReason | None = None
     try:
         try:
             _, end = frame.run(cap)  # type: ignore[assignment]
         except Stopped as stopped:
             end = stopped.frames
+        except Break as stop:
+            if not stop.frames or stop.step != cap.step:
+                raise
+            end, reason = stop.frames, _reason(stop.code, stop.detail, stop.stack, frame)
         cap.restore_calls = snapshot.restoring_calls(cap.state_log)
-        return cap, end
+        return cap, end, reason
     except Break as stop:
         raise _Restart(stop.step, _reason(stop.code, stop.detail, stop.stack, frame)) from None
     except Raised as raised:

@@ -1,0 +1,332 @@
+"""Programs that random testing found to differ from eager, shrunk by hand or by machine: each once was a fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import dedent
+
+import pytest
+
+from .check import check
+
+HEAD = """\
+import collections, contextlib, copy, functools, itertools
+import torch
+import graphlift
+
+DTYPE = torch.float32
+SEEN = lambda scope, value: None
+KEPT = []
+
+@graphlift.disable
+def opaque(value):
+    SEEN(globals(), value)
+    return value
+
+def made(seed, rows=2, grad=False):
+    tensor = torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed))
+    return tensor.requires_grad_() if grad else tensor
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A program, and the arguments of its calls."""
+
+    name: str
+    program: str
+    calls: tuple[str, ...]
+
+    def source(self) -> str:
+        calls = "".join(f"def call_{i}():\n    return {text}\n\n" for i, text in enumerate(self.calls))
+        names = ", ".join(f"call_{i}" for i in range(len(self.calls)))
+        return f"{HEAD}{dedent(self.program)}\n{calls}CALLS = [{names}]\n"
+
+
+FOUND = (
+    Found(
+        "an iterator sees the list it extends grow",
+        """
+        def program(x, items):
+            items.extend(itertools.islice((x + len(items) for _ in items), 3))
+            items += (item * 2 for item in list(items))
+            return items
+        """,
+        ("made(1), [made(2)]", "made(1), [made(2), made(3)]"),
+    ),
+    Found(
+        "copy of an object with slots",
+        """
+        class Slotted:
+            __slots__ = ("v", "w")
+
+            def __init__(self, v):
+                self.v = v
+
+        class Both(Slotted):
+            def __init__(self, v):
+                super().__init__(v)
+                self.n = 1
+
+        def program(x):
+            return copy.copy(Slotted(x)).v + 1, copy.copy(Both(x)), hasattr(copy.copy(Both(x)), "w")
+        """,
+        ("made(1),", "made(2),"),
+    ),
+    Found(
+        "a bound class method of a builtin lives across a break",
+        """
+        def program(x):
+            return dict.fromkeys(opaque([1, 2]), x)
+        """,
+        ("made(1),",),
+    ),
+    Found(
+        "change in place of a view of a leaf",
+        """
+        def program(x, y):
+            KEPT.append(1)
+            y *= 2
+            return y
+        """,
+        (
+            "made(1), made(2)",
+            "made(1, 2, True), made(2)",
+            "(x := made(1, 2, True)), x[:]",
+            "(x := made(1, 2, True)), x * 1",
+        ),
+    ),
+    Found(
+        "a generator knows the function that made it",
+        """
+        def helper(t):
+            return t
+
+        def program(x):
+            @functools.wraps(helper)
+            def steps(t, *rest, k=1, **more):
+                yield t
+            return steps(x, 1, k=2, z=3)
+        """,
+        ("made(1),",),
+    ),
+    Found(
+        "index assignment that eager refuses",
+        """
+        def program(x, index):
+            KEPT.append(len(KEPT))
+            try:
+                x[index] = 0.25
+            except (IndexError, RuntimeError) as error:
+                KEPT.append(type(error).__name__)
+                raise
+            return x
+        """,
+        (
+            "made(1), [0]",
+            "made(1), made(2) > 0",
+            "(x := made(1)), x",
+            "made(1), made(2, 3) > 0",
+            "made(1), made(2)",
+        ),
+    ),
+    Found(
+        "the text of an error is eager's",
+        """
+        def program(x, y):
+            try:
+                return x @ y
+            except RuntimeError as error:
+                KEPT.append(str(error))
+        """,
+        ("made(1), made(1)", "made(1), made(1).t()"),
+    ),
+    Found(
+        "a generator dropped inside its try runs its finally",
+        """
+        def steps(t):
+            try:
+                yield t
+                yield t + 1
+            finally:
+                KEPT.append("closed")
+
+        def program(x):
+            first = next(steps(x))
+            for step in steps(x):
+                if step.shape[0]:
+                    break
+            del step
+            return first + 1
+        """,
+        ("made(1),", "made(2),"),
+    ),
+    Found(
+        "errors of deleted attributes",
+        """
+        class Slotted:
+            __slots__ = ("v",)
+
+        class Plain:
+            pass
+
+        def program(x, thing):
+            try:
+                del thing.absent
+            except AttributeError as error:
+                KEPT.append(error.args)
+            try:
+                thing.other = 1
+            except AttributeError as error:
+                KEPT.append(error.args)
+            return x + 1
+        """,
+        ("made(1), Plain()", "made(1), Slotted()"),
+    ),
+    Found(
+        "items moved in a list are guarded to be what they were",
+        """
+        def program(x, items):
+            y = x + 1
+            items.reverse()
+            items.insert(-1, y)
+            return y
+        """,
+        (
+            "(x := made(1)), [x, made(2)]",
+            "(x := made(1)), [made(3), made(2)]",
+            "(x := made(1)), [made(3), x]",
+        ),
+    ),
+    Found(
+        "items of objects of C classes",
+        """
+        def program(x, data):
+            try:
+                data[0] = 1
+                del data[1]
+            except TypeError as error:
+                KEPT.append(str(error))
+            return x + 1
+        """,
+        ("made(1), bytearray(3)", "made(1), [0, 0]", "made(1), (0, 0)"),
+    ),
+    Found(
+        "what a slice of a list takes",
+        """
+        def program(x, items, value):
+            try:
+                items[0:1] = value
+            except TypeError as error:
+                KEPT.append(str(error))
+            return x + 1
+        """,
+        ("made(1), [1, 2], 5", "made(1), [1, 2], {7: 8}", "made(1), [1, 2], (9, 9)"),
+    ),
+    Found(
+        "an exception made outside is set up and raised inside",
+        """
+        class Fault(Exception):
+            def __init__(self, message, code=0):
+                super().__init__(code)
+
+        def program(x):
+            try:
+                raise Fault("a")
+            except Fault:
+                raise Fault("b")
+        """,
+        ("made(1),", "made(2),"),
+    ),
+    Found(
+        "an exception passed in is raised inside and caught",
+        """
+        def program(x, error):
+            try:
+                try:
+                    raise KeyError(1)
+                except KeyError:
+                    raise error from None
+            except ValueError as caught:
+                KEPT.append(caught)
+            return x + 1
+        """,
+        ("made(1), ValueError(1)", "made(1), ValueError(2)"),
+    ),
+    Found(
+        "object.__init__ takes no arguments",
+        """
+        class Thing:
+            def __init__(self, v):
+                super().__init__(v)
+
+        def program(x):
+            return Thing(x)
+        """,
+        ("made(1),",),
+    ),
+    Found(
+        "a dict changed under its own iterator",
+        """
+        def program(x, table):
+            for name, value in table.items():
+                table.clear()
+            return x + 1
+        """,
+        ("made(1), {'a': 1, 'b': 2}", "made(1), {'a': 1}", "made(1), {}"),
+    ),
+    Found(
+        "a context left by an exception ends its generator",
+        """
+        @contextlib.contextmanager
+        def noted(log, value):
+            try:
+                yield value
+            finally:
+                log.append(-value)
+
+        def program(x):
+            try:
+                with noted(KEPT, 3):
+                    raise RuntimeError
+            except Exception as error:
+                x = x + 1
+            return x
+        """,
+        ("made(1),", "made(2),"),
+    ),
+    Found(
+        "contexts on a stack end",
+        """
+        class Count:
+            total = 0
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *exception):
+                Count.total += 10
+
+        class Owner:
+            def run(self, t):
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(Count())
+                return t + 1
+
+        def program(x):
+            try:
+                Owner().run(x)
+            finally:
+                return Count.total
+        """,
+        ("made(1),", "made(2),"),
+    ),
+)
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name.replace(" ", "-"))
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_found(found: Found, backend: str) -> None:
+    difference = check(found.source(), backend)
+    assert difference is None, f"{difference}\n{found.source()}"
