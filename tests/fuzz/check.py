@@ -194,7 +194,7 @@ _UNBOUND = re.compile(
 
 
 def known(what: Any) -> bool:
-    """The one known deviation: a variable that a closure shares, read while unbound after a break, is told of as free."""
+    """The one known deviation: a variable shared with a closure, read while unbound after a break, is called free."""
     return isinstance(what, tuple) and any(isinstance(part, str) and _UNBOUND.search(part) for part in what)
 
 

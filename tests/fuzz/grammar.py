@@ -1,15 +1,15 @@
 """The grammar of random programs, as tables of templates.
 
 In: nothing. Out: expressions by type, simple statements, heads of blocks, for `generator.Writer`.
-Always: one template a line: `3* ` in front is a weight, `?flag ` says that it needs a flag of the program. Slots: `$T` an
-expression of type T, `$name.T` a variable that exists, `$to.T` one to be assigned, `$new.T` a fresh one, and
-`$T|i:int` an expression that may use `i` as well. Tensors `T` all have the shape of the argument `x`.
+Always: one template a line. In front: `3* ` is a weight, `?flag ` says that it needs a flag of the program. Slots: `$T`
+an expression of type T, `$name.T` a variable that exists, `$to.T` one to be assigned, `$own.T` one to be changed,
+`$new.T` a fresh one, and `$T|i:int` an expression that may use `i` as well. Tensors `T` have the shape of `x`.
 """
 
 from __future__ import annotations
 
-#: What the letters of the types mean, for readers: T a tensor, S one without dimensions, list one of tensors, ints one of
-#: integers, dict one from strings to tensors, tup a pair (tensor, integer), fn a function of a tensor and an integer.
+#: The types: T a tensor, S one without dimensions, list one of tensors, ints one of integers, dict one from strings to
+#: tensors, tup a pair (tensor, integer), fn a function of a tensor and an integer, gen an iterator of tensors.
 TYPES = "T S int float bool str list ints dict tup set obj fn gen".split()
 
 #: Programs start with these; everything in them runs natively under every compiler.

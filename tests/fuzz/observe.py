@@ -1,6 +1,6 @@
 """What a program has done, as data that two runs can be compared by.
 
-In: any value: tensors, containers, objects, functions with their cells, exceptions. Out: a flat list of observations.
+In: any value: tensors, containers, objects, functions with cells, exceptions. Out: a flat list of observations.
 Always: one object met twice is told as the same object, so that aliasing is compared; classes go by name, since each run
 has its own. Nothing is changed, and no method of the program is called.
 """
@@ -83,7 +83,8 @@ class Observer:
         self.tell(
             path, ("tensor", type(value).__name__, str(value.dtype), tuple(value.shape), value.stride())
         )
-        self.tell(f"{path} memory", (memory, value.storage_offset()))
+        # A gradient may lie anywhere in memory that is its own.
+        self.tell(f"{path} memory", (memory, 0 if "grad" in path else value.storage_offset()))
         self.tell(f"{path} gradient", grad)
         with torch.no_grad():
             self.tell(f"{path} values", Numbers(value.detach().clone()))

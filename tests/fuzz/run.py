@@ -15,9 +15,9 @@ from pathlib import Path
 
 os.environ.setdefault("GRAPHLIFT_STRICT", "1")
 
-from .check import Difference, Slow, check  # noqa: E402
-from .generator import Program, generate  # noqa: E402
-from .shrink import shrink  # noqa: E402
+from .check import Difference, Slow, check
+from .generator import Program, generate
+from .shrink import shrink
 
 
 def run_one(program: Program, backend: str | None = None) -> Difference | None:
