@@ -135,3 +135,41 @@ def test_numbers_are_guarded_by_value(compiler):
         torch.testing.assert_close(found, expected, equal_nan=True)
     if compiler.name != "eager":
         assert len(backend.graphs) == 4
+
+
+@program()
+def test_arrays_of_constants(x: Tensor):
+    grid = np.stack(np.meshgrid(range(2), range(3), indexing="ij"), axis=-1).reshape(-1, 2)
+    half = np.arange(6, dtype=np.float32) / 2
+    window = torch.from_numpy(np.hanning(3)).to(x.dtype)
+    size = int(np.prod(x.shape)) + int(half.sum()) + int(np.ceil(half[3]))
+    return torch.from_numpy(grid) + size, x * window, half, torch.tensor(half[::2]), grid[1, 1], np.isclose(0, 0.0)
+
+
+def test_arrays_of_constants_are_made_anew_and_share_memory():
+    def fn(x):
+        a = np.arange(6.0)
+        b = a[2:].reshape(2, 2)
+        c = np.ones(3)
+        return a, b, torch.from_numpy(c), c, np.asarray(c) is c, x + 1
+
+    compiled = graphlift.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(2):
+        a, b, t, c, same, _ = compiled(torch.ones(1))
+        assert (a.tolist(), b.tolist(), c.tolist(), same) == ([0, 1, 2, 3, 4, 5], [[2, 3], [4, 5]], [1, 1, 1], True)
+        a += 10
+        t.zero_()
+        assert (b.tolist(), c.tolist()) == ([[12, 13], [14, 15]], [0, 0, 0])
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_arrays_of_constants_through_the_backends(backend):
+    def fn(x):
+        table = np.outer(np.arange(4), [1.0, 2.0, 3.0]).astype(np.float32)
+        return x @ torch.from_numpy(table) + torch.tensor(table)[1:2]
+
+    x = torch.randn(2, 4, requires_grad=True)
+    found = graphlift.compile(fn, backend=backend, fullgraph=True)(x)
+    torch.testing.assert_close(found, fn(x))
+    found.sum().backward()
+    assert x.grad.shape == x.shape

@@ -15,14 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..fake.known import know
 from ..guards import Const, IdIs, Predicate, Source, TypeIs
+from .arrays import known_array, memory_of
 from .attributes import C_METHODS, FINDERS, TYPES
 from .breaks import Break
 from .calls import INSTANCE_CALLS, TENSOR_METHODS
 from .capture import NUMPY_SCALARS, WRAPPERS, Capture, Link, NotConst, describe
+from .numpy_constants import METHODS, compute, is_constant
 from .protocol.comparison import OPERATORS
 from .protocol.items import ITEM_READERS
-from .rules import rule
+from .rules import RULES, rule
 from .trackers import NONE, ArrayVar, ConstVar, MethodVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 Args = list[Tracker]
@@ -98,6 +101,8 @@ def _layout(array: np.ndarray) -> tuple[Any, ...]:
 
 def tensor_of(cap: Capture, array: ArrayVar) -> TensorVar:
     """The tensor on the array's memory; for an array from outside, an input of the graph."""
+    if array.tensor is None and array.content is not None:
+        array.tensor = _tensor_of_content(cap, array.content)
     if array.tensor is None:
         value, source = array.real, array.source
         assert value is not None and source is not None
@@ -115,6 +120,29 @@ def tensor_of(cap: Capture, array: ArrayVar) -> TensorVar:
     return array.tensor
 
 
+def _tensor_of_content(cap: Capture, content: np.ndarray) -> TensorVar:
+    """A copy that is made anew in each call; of a view, the view of the copy of the array that it is a view of."""
+    root, offset = memory_of(content)
+    if content.dtype not in DTYPES or content.dtype != root.dtype or any(s < 0 for s in content.strides):
+        raise Break("unsupported-object", f"a numpy array of {content.dtype} that no tensor can share")
+    if content is root:
+        real = torch.from_numpy(content)
+        fake = cap.fake_mode.from_real(real)
+        node = cap.builder.constant(real)
+        node.meta["example_value"] = node.meta["val"] = fake
+        made = cap.emit("call_method", "clone", [TensorVar(node, fake, Tensor)], {}, Tensor.clone)
+        know(made.fake, real)  # type: ignore[attr-defined]
+    else:
+        size = content.itemsize
+        layout = (content.shape, tuple(s // size for s in content.strides), offset // size)
+        base = tensor_of(cap, known_array(cap, root))
+        made = cap.emit(
+            "call_method", "as_strided", [base, *map(cap.from_python, layout)], {}, Tensor.as_strided
+        )
+    assert type(made) is TensorVar
+    return made
+
+
 def array_on(tensor: Tracker) -> ArrayVar:
     """The array that numpy makes: one of no dimensions would be a number, which only its value tells."""
     assert type(tensor) is TensorVar
@@ -128,7 +156,9 @@ def wrap_scalar(cap: Capture, value: np.generic, source: Source) -> Tracker:
     if not isinstance(source, Const):
         bits = value.tobytes()
         cap.guard(TypeIs(source, type(value)))
-        cap.guard(Predicate(lambda found: found.tobytes() == bits, (source,), f"{source.name()} == {value!r}"))
+        cap.guard(
+            Predicate(lambda found: found.tobytes() == bits, (source,), f"{source.name()} == {value!r}")
+        )
     return ConstVar(value, source)
 
 
@@ -143,7 +173,13 @@ def _tensor_numpy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     fake = tensor.fake
     if kwargs or len(args) > 1 or tensor.cls is not Tensor or fake.is_inference():
         raise Break("unsupported-call", "Tensor.numpy with arguments, or of a Parameter")
-    if fake.requires_grad or fake.is_conj() or fake.is_neg() or fake.device.type != "cpu":
+    if (
+        fake.spec.symbolic
+        or fake.requires_grad
+        or fake.is_conj()
+        or fake.is_neg()
+        or fake.device.type != "cpu"
+    ):
         raise Break("unsupported-call", "Tensor.numpy of a tensor that needs detaching, resolving or copying")
     if fake.dtype not in NUMPY_DTYPES:
         raise Break("unsupported-call", f"Tensor.numpy of {fake.dtype}")
@@ -191,6 +227,8 @@ def call_ufunc(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Li
 def apply(cap: Capture, ufunc: np.ufunc, args: Args, kwargs: Kwargs) -> Tracker:
     """``ufunc(*args)``."""
     operands = [cap.realize(arg) for arg in args]
+    if any(type(x) is ArrayVar for x in operands) and is_constant(cap, *operands, *kwargs.values()):
+        return compute(cap, ufunc, operands, kwargs)
     if kwargs or len(operands) != ufunc.nin or ufunc.nout != 1:
         raise Break("c-function", f"numpy.{ufunc.__name__} with these arguments")
     if all(type(x) is ConstVar for x in operands):
@@ -198,7 +236,7 @@ def apply(cap: Capture, ufunc: np.ufunc, args: Args, kwargs: Kwargs) -> Tracker:
     row = UFUNCS.get(ufunc)
     if row is None or not all(type(x) is ArrayVar or _is_number(x) for x in operands):
         raise Break("c-function", f"numpy.{ufunc.__name__}")
-    compute, supported = row
+    torch_function, supported = row
     kinds = [_kind_for_promotion(cap, x) for x in operands]
     try:
         loop = ufunc.resolve_dtypes((*kinds, None))
@@ -207,7 +245,7 @@ def apply(cap: Capture, ufunc: np.ufunc, args: Args, kwargs: Kwargs) -> Tracker:
         raise Break("c-function", f"numpy.{ufunc.__name__} of these dtypes") from None
     if supported is not None and any(DTYPES[dtype] not in supported for dtype in loop[:-1]):
         raise Break("c-function", f"numpy.{ufunc.__name__} of {loop[0]}")
-    result = cap.emit("call_function", compute, values, {}, compute)
+    result = cap.emit("call_function", torch_function, values, {}, torch_function)
     if type(result) is not TensorVar or result.fake.dtype != DTYPES.get(loop[-1]):
         raise Break("c-function", f"numpy.{ufunc.__name__} of {loop[0]}")
     return array_on(result)
@@ -283,6 +321,8 @@ _unary(np.ndarray.__invert__, np.invert)
 
 
 def _attribute(cap: Capture, array: ArrayVar, name: str) -> Tracker | None:
+    if array.content is not None and name in _CONTENT:
+        return compute(cap, operator.attrgetter(name), [array], {})
     if name in ("shape", "ndim", "size", "itemsize", "nbytes", "dtype"):
         fake = tensor_of(cap, array).fake
         dtype = NUMPY_DTYPES[fake.dtype]
@@ -303,11 +343,14 @@ def _attribute(cap: Capture, array: ArrayVar, name: str) -> Tracker | None:
     return MethodVar(ConstVar(raw), array)
 
 
+_CONTENT = frozenset(("shape", "ndim", "size", "itemsize", "nbytes", "dtype", "T", "strides"))
 FINDERS[ArrayVar] = _attribute
 
 
 def _item(cap: Capture, array: Tracker, index: Tracker) -> Tracker:
     """Basic indexing, which gives a view; what would be a number breaks."""
+    if is_constant(cap, array, index):
+        return compute(cap, operator.getitem, [array, index], {})
     parts = index.items if type(index) is TupleVar else [index]
     for part in map(cap.realize, parts):
         simple = type(part) is ConstVar and (part.value is None or part.value is ...)
@@ -335,6 +378,8 @@ def array_method(name: str) -> Callable[[Any], Any]:
             array = cap.realize(args[0])
             if type(array) is not ArrayVar:
                 raise Break("c-function", f"ndarray.{name} of a {describe(array)}")
+            if array.content is not None:
+                return compute(cap, getattr(np.ndarray, name), args, kwargs)
             try:
                 values = [cap.value_of(arg) for arg in args[1:]]
                 named = {key: cap.value_of(arg) for key, arg in kwargs.items()}
@@ -399,3 +444,14 @@ def _flatten(cap: Capture, array: ArrayVar) -> Tracker:
 @array_method("ravel")
 def _ravel(cap: Capture, array: ArrayVar) -> Tracker:
     return array_on(cap.emit("call_method", "view", [contiguous(cap, array), ConstVar(-1)], {}, Tensor.view))
+
+
+def _constants_only(name: str) -> None:
+    @array_method(name)
+    def refused(cap: Capture, array: ArrayVar, *args: Any, **kwargs: Any) -> Tracker:
+        raise Break("c-function", f"ndarray.{name}")
+
+
+for _name in METHODS:
+    if getattr(np.ndarray, _name) not in RULES:
+        _constants_only(_name)

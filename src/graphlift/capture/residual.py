@@ -21,6 +21,7 @@ import torch
 
 from ..guards import Const, Source
 from ..shapes.expr import SizeLike, free, render
+from .arrays import known_array, memory_of
 from .breaks import RunEagerly
 from .capture import Capture, describe
 from .frame import (
@@ -344,8 +345,16 @@ class Residual:
         return name
 
     def _array(self, tracker: ArrayVar) -> str:
-        assert tracker.tensor is not None
-        return self._keep(tracker, "array", f"{self.expr(tracker.tensor)}.numpy()")
+        content = tracker.content
+        if tracker.tensor is not None or content is None:
+            assert tracker.tensor is not None
+            return self._keep(tracker, "array", f"{self.expr(tracker.tensor)}.numpy()")
+        if content.base is None:
+            return self._keep(tracker, "array", f"{self.constant(content, 'array')}.copy('K')")
+        root, offset = memory_of(content)
+        place = f"{content.shape}, {self.constant(content.dtype, 'dtype')}, {self.expr(known_array(self.cap, root))}"
+        text = f"{self.constant(type(content))}({place}, {offset}, {content.strides})"
+        return self._keep(tracker, "array", text)
 
     def _super(self, tracker: SuperVar) -> str:
         return f"super({self.constant(tracker.cls)}, {self.expr(tracker.self_var)})"

@@ -87,14 +87,19 @@ class TensorVar(Tracker):
 
 
 class ArrayVar(Tracker):
-    """A numpy array: the tensor on the same memory, for one from outside (``real``) made when first needed."""
+    """A numpy array: the tensor on the same memory, made when first needed for one from outside (``real``) and for
+    one of known ``content``.
+    """
 
-    __slots__ = ("real", "tensor")
+    __slots__ = ("content", "real", "tensor")
 
-    def __init__(self, tensor: TensorVar | None, real: Any = None, source: Source | None = None) -> None:
+    def __init__(
+        self, tensor: TensorVar | None, real: Any = None, source: Source | None = None, content: Any = None
+    ) -> None:
         self.tensor = tensor
         self.real = real
         self.source = source
+        self.content = content
 
 
 class ListVar(Tracker):
