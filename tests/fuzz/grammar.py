@@ -8,9 +8,8 @@ an expression of type T, `$name.T` a variable that exists, `$to.T` one to be ass
 
 from __future__ import annotations
 
-#: The types: T a tensor, S one without dimensions, list one of tensors, ints one of integers, dict one from strings to
-#: tensors, tup a pair (tensor, integer), fn a function of a tensor and an integer, gen an iterator of tensors.
-TYPES = "T S int float bool str list ints dict tup set obj fn gen".split()
+# The types: T a tensor, S one without dimensions, list one of tensors, ints one of integers, dict one from strings to
+# tensors, tup a pair (tensor, integer), fn a function of a tensor and an integer, gen an iterator of tensors.
 
 #: Programs start with these; everything in them runs natively under every compiler.
 PRELUDE = '''\

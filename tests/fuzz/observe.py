@@ -1,8 +1,8 @@
 """What a program has done, as data that two runs can be compared by.
 
 In: any value: tensors, containers, objects, functions with cells, exceptions. Out: a flat list of observations.
-Always: one object met twice is told as the same object, so that aliasing is compared; classes go by name, since each run
-has its own. Nothing is changed, and no method of the program is called.
+Always: one object met twice is told as the same object, so that aliasing is compared; classes go by name, since each
+run has its own. Nothing is changed, and no method of the program is called.
 """
 
 from __future__ import annotations
