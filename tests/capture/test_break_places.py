@@ -79,7 +79,8 @@ def outcome(fn: Place, value: float, stop: Any, capsys: pytest.CaptureFixture[st
         result: Any = fn(x, stop)
     except Exception as error:
         result = "raised", type(error), str(error), lines(error)
-    return result, list(LOG), capsys.readouterr().out, torch.is_grad_enabled()
+    state = torch.is_grad_enabled(), torch.get_default_dtype(), torch._C._len_torch_function_stack()
+    return result, list(LOG), capsys.readouterr().out, state
 
 
 @pytest.mark.filterwarnings("ignore:graphlift:RuntimeWarning")  # a limit reached: still eager's results

@@ -9,19 +9,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .capture import Capture
     from .frame import Frame
     from .trackers import Tracker
 
 
 class Break(Exception):
-    """The current instruction cannot be captured; ``code`` names a row of the reason registry."""
+    """The current instruction cannot be captured; ``code`` names a row of the reason registry.
 
-    def __init__(self, code: str, detail: str = "") -> None:
+    ``at_once`` says that nothing was done before: a call that breaks so leaves ``frames`` as they were before it, and
+    the capture need not be made again to get there.
+    """
+
+    def __init__(self, code: str, detail: str = "", *, at_once: bool = False) -> None:
         super().__init__(code, detail)
         self.code = code
         self.detail = detail
+        self.at_once = at_once
         self.stack = ""
         self.step = 0
+        self.frames: list[Frame] = []
+
+    def undo_call(self, cap: Capture, operands: list[Tracker]) -> None:
+        """A call instruction of the innermost frame broke: puts its operands back if that is all it had done."""
+        frame = cap.frames[-1]
+        if self.at_once and cap.step == frame.step and not self.stack:
+            frame.stack += operands
+            self.frames = list(cap.frames)
 
 
 class Stopped(BaseException):

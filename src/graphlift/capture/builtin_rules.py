@@ -330,7 +330,7 @@ def _breaking(code: str, *targets: Any) -> None:
 
         @rule(target)
         def handler(cap: Capture, args: Args, kwargs: Kwargs, name: str = name) -> Tracker:
-            raise Break(code, f"call of {name}")
+            raise Break(code, f"call of {name}", at_once=True)
 
 
 _breaking("print-or-io", print, input, open)

@@ -216,7 +216,7 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
         return dynamo_graph_break(cap)
     for prefix in OPAQUE_MODULES:
         if (module == prefix or module.startswith(prefix + ".")) and not module.startswith(_AUTOGRAD_ALLOWED):
-            raise Break("unsupported-call", f"{module}.{value.__qualname__}")
+            raise Break("unsupported-call", f"{module}.{value.__qualname__}", at_once=True)
     return inline(cap, fn, args, kwargs, link)
 
 
@@ -224,14 +224,14 @@ def dynamo_graph_break(cap: Capture) -> Tracker:
     """The user's is kept; the ones that torch's optimizers ask for are meant for torch's own compiler."""
     if cap.frames[-1].code.co_filename == inspect.getfile(torch.optim.Optimizer):
         return ConstVar(None)
-    raise Break("requested-break", "torch._dynamo.graph_break")
+    raise Break("requested-break", "torch._dynamo.graph_break", at_once=True)
 
 
 def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwargs) -> Tracker:
     """A function that the user marked: disabled, one node of the graph, or constant."""
     value = fn.value
     if mark == "disabled":
-        raise Break("disabled-function", getattr(value, "__qualname__", repr(value)))
+        raise Break("disabled-function", getattr(value, "__qualname__", repr(value)), at_once=True)
     if mark == "allow_in_graph":
         return cap.emit("call_function", value, args, kwargs, value)
     try:
@@ -321,7 +321,7 @@ def call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
         from .mirror import run
 
         return run(cap, value, args, kwargs)
-    raise Break("c-function", _name(value))
+    raise Break("c-function", _name(value), at_once=True)
 
 
 def _name(value: Any) -> str:
@@ -365,7 +365,7 @@ def known_index(cap: Capture, tracker: Tracker) -> Tracker:
 def _call_tensor_method(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> Tracker:
     reason = BREAKING_TENSOR_METHODS.get(name)
     if reason is not None and not (reason == "tensor-item" and is_known(cap.realize(args[0]))):
-        raise Break(reason, f"Tensor.{name}")
+        raise Break(reason, f"Tensor.{name}", at_once=True)
     special = TENSOR_METHODS.get(name)
     if special is not None:
         return special(cap, args, kwargs)

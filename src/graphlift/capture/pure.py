@@ -38,10 +38,10 @@ PURE_OBJCLASSES: tuple[type, ...] = (
 )
 #: Containers: their methods change the receiver and nothing else.
 _CONTAINERS = (list, dict, set, collections.deque, collections.OrderedDict)
-#: Methods that make, describe or rebuild the object itself, or hand out parts of it.
+#: Methods that make, describe, rebuild or enter the object itself, or hand out parts of it.
 _NOT_RUN = frozenset(
     "__new__ __getattribute__ __setattr__ __delattr__ __reduce__ __reduce_ex__ __sizeof__ __getstate__ __init_subclass__ "
-    "__iter__ __reversed__ __dir__ keys values items".split()
+    "__iter__ __reversed__ __dir__ keys values items __enter__ __exit__".split()
 )
 _OBJECT_METHODS = frozenset("__str__ __format__ __lt__ __le__ __gt__ __ge__".split())
 _NOT_PURE = (_operator.attrgetter, _operator.itemgetter, _operator.methodcaller)
@@ -86,4 +86,6 @@ def _is_pure_classmethod(value: Any) -> bool:
     owner = value.__self__
     if isinstance(owner, type):
         return owner in PURE_OBJCLASSES
+    if value.__name__ in ("__enter__", "__exit__"):  # a device's change the process
+        return False
     return type(owner) in PLAIN_CONSTANTS or type(owner) in (*IMMUTABLE_CONSTANTS, frozenset, tuple)

@@ -80,7 +80,7 @@ _TORCH = str(Path(torch.__file__).parent)
 @rule(marks.graph_break)
 def _graph_break(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     message = args[0] if args else kwargs.get("msg", ConstVar(""))
-    raise Break("requested-break", str(cap.value_of(message)))
+    raise Break("requested-break", str(cap.value_of(message)), at_once=True)
 
 
 # --- factories and constructors evaluated for real -----------------------------------------------------------------------

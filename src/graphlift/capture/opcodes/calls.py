@@ -36,8 +36,8 @@ from .table import op
 @op("CALL")
 def _call(cap: Capture, frame: Frame, arg: tuple[int, tuple[str, ...]]) -> None:
     argc, names = arg
-    args = frame.popn(argc)
-    first, second = frame.popn(2)
+    operands = frame.popn(argc + 2)
+    first, second, *args = operands
     if first is NULL:
         fn = second
     elif second is NULL:
@@ -48,7 +48,12 @@ def _call(cap: Capture, frame: Frame, arg: tuple[int, tuple[str, ...]]) -> None:
     if names:
         kwargs = dict(zip(names, args[-len(names) :]))
         args = args[: -len(names)]
-    frame.stack.append(call(cap, fn, args, kwargs, DIRECT))
+    try:
+        result = call(cap, fn, args, kwargs, DIRECT)
+    except Break as stop:
+        stop.undo_call(cap, operands)
+        raise
+    frame.stack.append(result)
 
 
 @op("CALL_FUNCTION_EX")
