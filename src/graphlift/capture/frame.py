@@ -9,11 +9,14 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import torch
+
 from ..bytecode import CodeInfo, ResumePoint, decode, origin
-from ..guards import Attr, Const, DictItem, SeqItem
+from ..guards import Attr, Const, DictItem, IdIs, SeqItem
 from .breaks import Break, Exhausted, Raised, Stopped
 from .capture import DIRECT, Capture, Link, NotConst, describe
 from .trackers import (
@@ -35,6 +38,10 @@ from .trackers import (
 RETURN, YIELD = "return", "yield"
 #: Whether SEND pops the exhausted iterator (3.11) or leaves that to END_SEND.
 SEND_POPS = sys.version_info < (3, 12)
+_LIBRARIES = tuple(
+    f"{folder}/"
+    for folder in (Path(torch.__file__).parent, Path(inspect.__file__).parent, Path(__file__).parents[1])
+)
 INLINE_DEPTH_LIMIT = 200
 _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -570,6 +577,13 @@ class CallIter(IteratorVar):
         return self.step(cap, self)
 
 
+def is_library_code(code: CodeType) -> bool:
+    """Whether the code is torch's, the standard library's or ours: functions whose code nobody replaces."""
+    return code.co_filename.startswith(_LIBRARIES) and (
+        "-packages/" not in code.co_filename or code.co_filename.startswith(_LIBRARIES[0])
+    )
+
+
 def function_parts(
     cap: Capture, fn: Tracker
 ) -> tuple[CodeType, DictVar, list[CellVar], list[Tracker], dict[str, Tracker]]:
@@ -580,6 +594,8 @@ def function_parts(
         raise Break("unsupported-call", describe(fn))
     real = fn.value
     source = fn.source or Const(real, real.__qualname__)
+    if not is_library_code(real.__code__):
+        cap.guard(IdIs(Attr(source, "__code__"), real.__code__))
     closure = [cap.wrap_cell_of(real, source, i) for i in range(len(real.__closure__ or ()))]
     defaults_source = Attr(source, "__defaults__")
     defaults: list[Tracker] = [
