@@ -121,6 +121,23 @@ def test_codes_are_made_once_and_for_each_inner_code() -> None:
     assert point is not None and (point.code, point.index, point.layout) == (code, index, full)
 
 
+def test_codes_go_with_the_code_that_they_are_for() -> None:
+    space: dict[str, Any] = {}
+    text = "def outer(f, a):\n    return f(a), a\ndef inner(a):\n    return a\n"
+    for first, second in (("outer", "inner"), ("inner", "outer")):
+        exec(text, space)
+        layout = FrameLayout((), ("a", "f"))
+        code = space["outer"].__code__
+        index = index_of(code, "CALL")
+        made = rest_code(code, index, under_way(code, index, layout), space["inner"].__code__)
+        gone = weakref.ref(made)
+        del made, code
+        for name in (first, second):
+            space[name] = None
+            gc.collect()
+            assert gone() is None, name
+
+
 class Thing:
     pass
 

@@ -55,8 +55,8 @@ class ResumePoint:
 
 _Made = dict[tuple[str, int, FrameLayout], CodeType]
 _MADE: WeakIdentityMap[_Made] = WeakIdentityMap()
-#: Inner code -> what rest_code made for it, by (id of the outer code, index, layout).
-_RESTS: WeakIdentityMap[dict[tuple[int, int, FrameLayout], CodeType]] = WeakIdentityMap()
+#: Inner code -> outer code -> what rest_code made; gone with either.
+_RESTS: WeakIdentityMap[WeakIdentityMap[dict[tuple[int, FrameLayout], CodeType]]] = WeakIdentityMap()
 _ORIGIN: WeakIdentityMap[tuple[object, int, FrameLayout]] = WeakIdentityMap()
 
 
@@ -127,15 +127,17 @@ def rest_code(code: CodeType, index: int, layout: FrameLayout, inner: CodeType) 
 
     They differ in nothing but that each has compiled entries of its own.
     """
-    found = _RESTS.get(inner)
+    by_outer = _RESTS.get(inner)
+    if by_outer is None:
+        by_outer = WeakIdentityMap()
+        _RESTS.set(inner, by_outer)
+    found = by_outer.get(code)
     if found is None:
         found = {}
-        _RESTS.set(inner, found)
-    key = (id(code), index, layout)
-    made = found.get(key)
-    point = origin(made) if made is not None else None
-    if made is None or point is None or point.code is not code:
-        made = found[key] = resume_code(code, index, layout).replace()
+        by_outer.set(code, found)
+    made = found.get((index, layout))
+    if made is None:
+        made = found[index, layout] = resume_code(code, index, layout).replace()
         _ORIGIN.set(made, (weakref.ref(code), index, layout))
     return made
 
