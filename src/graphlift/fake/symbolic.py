@@ -127,16 +127,27 @@ def strides_of(
 
 
 class _Concrete:
-    """Arguments as they are for certain values of the symbols; tensors on one storage stay on one storage."""
+    """Arguments as they are for certain values of the symbols; tensors on one storage stay on one storage.
 
-    def __init__(self, mode: FakeMode, env: Mapping[Symbol, int]) -> None:
+    `shared`: tensors by their metadata, for operators to which storages mean nothing.
+    """
+
+    def __init__(
+        self, mode: FakeMode, env: Mapping[Symbol, int], shared: dict[Spec, FakeTensor] | None = None
+    ) -> None:
         self.mode = mode
         self.env = env
+        self.shared = shared
         self.homes: dict[int, FakeStorage] = {}
         self.fakes: dict[int, FakeTensor] = {}
 
     def of(self, a: Any) -> Any:
         cls = type(a)
+        if cls is FakeTensor and self.shared is not None and a.home.constant is None:
+            found = self.shared.get(a.spec)
+            if found is None:
+                found = self.shared[a.spec] = self._fake(a)
+            return found
         if cls is FakeTensor:
             found = self.fakes.get(id(a))
             if found is None:
@@ -191,7 +202,7 @@ def recipe(
     found = table.recipes.get(key) if key is not None else None
     if found is not None:
         return found
-    found = _checked(table, info, args, kwargs, concrete)
+    found = _checked(table, info, args, kwargs, concrete, key is not None)
     if key is not None:
         table.recipes[key] = found
     return found
@@ -203,13 +214,14 @@ def _checked(
     args: tuple,
     kwargs: dict,
     concrete: Callable[[OpInfo, tuple, dict], Any],
+    shared: bool,
 ) -> Any:
-    now = _answer(table, table.hints, info, args, kwargs, concrete)
+    now = _answer(table, table.hints, info, args, kwargs, concrete, shared)
     try:
         found = _symbolic(table, info, args, kwargs, now)
         other = table.witness()
         if other is not None:
-            there = _answer_elsewhere(table, other, info, args, kwargs, concrete)
+            there = _answer_elsewhere(table, other, info, args, kwargs, concrete, shared)
             if not _agree(found, there, other):
                 raise NoRule("gives another layout for other sizes")
         return found
@@ -225,18 +237,31 @@ def _give_up(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: N
     fix(table, info, args, kwargs, str(why))
 
 
-def fix(
-    table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: str, failing: bool = False
-) -> None:
+def fix(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: str, failing: bool = False) -> None:
     """Gives up the sizes that the operator sees. Raises: Solved."""
     table.fix(involved((args, kwargs), []), f"{info.name} {why}", failing)
 
 
+def _at(table: SymbolTable, env: Mapping[Symbol, int], shared: bool) -> _Concrete:
+    if not shared:
+        return _Concrete(plain_mode(table), env)
+    held: Any = table.recipes.get(id(env))
+    if held is None or held[0] is not env:
+        held = table.recipes[id(env)] = (env, {})
+    return _Concrete(plain_mode(table), env, held[1])
+
+
 def _answer(
-    table: SymbolTable, env: Mapping[Symbol, int], info: OpInfo, args: tuple, kwargs: dict, concrete: Any
+    table: SymbolTable,
+    env: Mapping[Symbol, int],
+    info: OpInfo,
+    args: tuple,
+    kwargs: dict,
+    concrete: Any,
+    shared: bool = False,
 ) -> Any:
     """The answer in this call; an error of eager's holds for this call's sizes only."""
-    at = _Concrete(plain_mode(table), env)
+    at = _at(table, env, shared)
     try:
         return concrete(info, at.of(args), at.of(kwargs))
     except Exception as error:
@@ -245,9 +270,15 @@ def _answer(
 
 
 def _answer_elsewhere(
-    table: SymbolTable, env: Mapping[Symbol, int], info: OpInfo, args: tuple, kwargs: dict, concrete: Any
+    table: SymbolTable,
+    env: Mapping[Symbol, int],
+    info: OpInfo,
+    args: tuple,
+    kwargs: dict,
+    concrete: Any,
+    shared: bool = False,
 ) -> Any:
-    at = _Concrete(plain_mode(table), env)
+    at = _at(table, env, shared)
     try:
         return concrete(info, at.of(args), at.of(kwargs))
     except Exception as error:

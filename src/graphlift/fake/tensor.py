@@ -106,6 +106,8 @@ def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool 
         spec.device,
         False,
         requires_grad,
+        # Nobody asks for the size of the storage; working it out in symbols would take long.
+        storage_size=0 if spec.symbolic else None,
     )
     if spec.conj:
         torch._C._set_conj(t, True)

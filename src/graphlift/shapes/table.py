@@ -98,6 +98,8 @@ class SymbolTable:
         self.frozen = False
         self.where: Callable[[], str] = lambda: ""
         self._witness: Env | None = None
+        self._proven: dict[Relation, bool] = {}
+        self._open: set[Relation] = set()  # what nothing proved, as long as no fact is added
         self.recipes: dict[object, object] = {}  # what operators give for sizes of this table
 
     def again(self) -> SymbolTable:
@@ -128,6 +130,7 @@ class SymbolTable:
             value = symbol
         self.origins[symbol] = Origin(key, name, bounds, strict)
         self._witness = None
+        self._open.clear()
         self.hints[symbol] = recent_hints[symbol] = hint
         self.ranges[symbol] = bounds
         if value is not symbol:
@@ -169,7 +172,14 @@ class SymbolTable:
         """Whether the relation is proven true or false; None where it is open. Records nothing."""
         if relation.constant is not None:
             return relation.constant
-        return provable(relation, self.ranges, self.facts_by_relation)
+        known = self._proven.get(relation)
+        if known is None and relation not in self._open:
+            known = provable(relation, self.ranges, self.facts_by_relation)
+            if known is None:
+                self._open.add(relation)
+            else:
+                self._proven[relation] = known
+        return known
 
     def decide(self, relation: Relation) -> bool:
         """The answer, which holds from now on: what cannot be proven becomes a fact, answered by the hints.
@@ -234,6 +244,7 @@ class SymbolTable:
 
     def _record(self, fact: Relation) -> None:
         self.facts_by_relation[fact] = Fact(fact, self.where())
+        self._open.clear()
         if self._witness is not None and not self._all_hold(self._witness):
             self._witness = None
         symbols = free(fact.lhs - fact.rhs)
