@@ -235,6 +235,21 @@ def in_a_callees_loop(x: Tensor, items: list[Tensor]) -> Tensor:
     return over_list(x + 1, items) * 2
 
 
+class Stack(nn.Module):
+    def __init__(self, count: int, sequential: bool) -> None:
+        super().__init__()
+        layers = [Layer() for _ in range(count)]
+        self.layers = nn.Sequential(*layers) if sequential else nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(self.layers, nn.Sequential):
+            return self.layers(x)
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            print(i, end="")
+        return x
+
+
 def over_iterator(x: Tensor, items: list[Tensor]) -> Tensor:
     for item in iter(items):
         x = x + item
@@ -289,6 +304,21 @@ def test_a_loop_compiles_its_body_once(fn: Callable[..., Any], capsys: pytest.Ca
         regions[n], passes[n] = len(recorder.regions), recorder.runs
     assert regions[12] == regions[40] <= 8, regions
     assert passes[40] - passes[12] <= 28 * LOOPS[fn], passes
+
+
+@pytest.mark.parametrize("sequential", (True, False))
+def test_modules_of_one_kind_share_their_regions(
+    sequential: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = []
+    for n in (5, 20):
+        graphlift.reset()
+        recorder, model = Recorder(), Stack(n, sequential)
+        assert_equal(recorder.compile(model)(X()), model(X()))
+        half = len(out := capsys.readouterr().out) // 2
+        assert out[:half] == out[half:]
+        counts.append(len(recorder.regions))
+    assert counts[0] == counts[1] <= 8, counts
 
 
 def changes_what_it_iterates_over(x: Tensor) -> Any:

@@ -46,7 +46,7 @@ def loop_expr(residual: Any, tracker: Tracker) -> str | None:
     if type(tracker) is RangeIter:
         rest = tracker.values[tracker.position :]
         return f"{residual.constant(LoopIter)}({ITEMS}, range({rest.start}, {rest.stop}, {rest.step}))"
-    if type(tracker) is DictIter and not tracker.done and id(tracker.owner) not in residual.cap.changed:
+    if type(tracker) is DictIter and not tracker.done and _is_loop(residual.cap, tracker):
         owner = residual.expr(tracker.owner)
         iterator = f"iter({owner}.{tracker.kind}())"
         return f"{residual.constant(loop_over_dict)}({owner}, {iterator}, {tracker.position})"
@@ -72,6 +72,9 @@ def _is_loop(cap: Capture, part: Tracker) -> bool:
     if type(part) is SeqIter:
         source = part.owner.source
         return source is None or any(TypeIs(source, kind) in cap.guards for kind in _PLAIN)
+    if type(part) is DictIter:
+        source = part.owner.source
+        return part.owner.cls is dict if source is None else TypeIs(source, dict) in cap.guards
     return type(part) is RangeIter
 
 
