@@ -39,7 +39,7 @@ from .plan import (
 )
 from .record import Recorder
 from .saved import eager_saved_bytes
-from .views import ViewStep, replay
+from .views import Path, ViewStep, replay
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 for _key in ("AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastPrivateUse1"):
@@ -352,6 +352,13 @@ def _attribute(gm: fx.GraphModule, target: str, rec: Recorder) -> Any:
 # -- outputs and effects -----------------------------------------------------------------------------------
 
 
+def _restrides_base(path: Path, other: Path) -> bool:
+    """Whether `path` changes, in place, the metadata of a detached alias that `other` views."""
+    n = next((n for n, step in enumerate(path) if step.in_place), 0)
+    shared = len(other) > n and all(a is b for a, b in zip(path[:n], other, strict=False))
+    return shared and any(step.data or step.func is aten.detach.default for step in path[:n])
+
+
 class _Outputs:
     """Sorts what the region gives back: graph outputs (slots), views to rebuild, inputs, written inputs."""
 
@@ -387,6 +394,8 @@ class _Outputs:
         if restrided and untracked and len(paths) > 1:
             # Rebuilding one counts as a change of the other, which autograd allows in program order only.
             raise FallBack("views made without grad beside aliases whose metadata changed in place")
+        if any(_restrides_base(path, other) for path in paths for other in paths if path is not other):
+            raise FallBack("a detached alias whose metadata changed in place is the base of another output")
 
     def _plan(self, out: FakeTensor) -> OutputPlan:
         i = self.given.first.get(id(out))
@@ -491,7 +500,7 @@ class _Outputs:
             self.slots.append(fake)
             rec.trace.outputs.append(home.base)
             self.around.differentiable.append(became_differentiable and fake.requires_grad)
-            resized = None if in_place or fake.spec.shape == home.first.spec.shape else fake.spec
+            resized = None if home.base.spec.shape == home.first.spec.shape else home.base.spec
             if resized is not None and (became_differentiable or hidden):
                 raise FallBack("an input is resized under autograd, or behind its back")
             self.around.mutations.append(Mutation(i, slot, became_differentiable, hidden, resized))

@@ -542,7 +542,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
         raise Unsupported(info.name, "resizes a tensor that has contents, of which `out=` warns")
     form = _AS_VIEW.get(info.func)
     if form is None or info.func is aten.as_strided_.default:
-        if spec.numel() > before.numel():
+        if spec.numel() > before.numel() or (before.numel() == 0 and spec.shape != before.shape):
             _require_growable(info.name, target)
             fresh = rec.call(
                 aten.empty_strided.default,
