@@ -817,7 +817,8 @@ class Capture:
 
     def user_stack(self, limit: int = 0) -> str:
         """The user's stack at this point, formatted as a traceback lists it."""
-        return "".join(frame.trace_line() for frame in self.frames[-limit:])
+        shown = [frame for frame in self.frames[-limit:] if not frame.is_stand_in] or self.frames
+        return "".join(frame.trace_line() for frame in shown)
 
     def to_graph(self, tracker: Tracker) -> tuple[Any, Any]:
         """(FX argument, fake argument) for a tracker passed to a tensor operation."""

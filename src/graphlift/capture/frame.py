@@ -101,6 +101,12 @@ class Frame:
         instrs = self.info.instrs
         return instrs[min(self.pc, len(instrs) - 1)].line or self.code.co_firstlineno
 
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it is the function that stands for a compiled module, method or object: no code of the user's."""
+        real = self.globals_var.real
+        return self.is_root and real is not None and real.get("__name__") == "graphlift.api"
+
     def trace_line(self) -> str:
         return f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_qualname}\n'
 

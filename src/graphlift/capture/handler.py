@@ -268,8 +268,8 @@ def capture_region(
             policy.allowed, known = False, Known()
             continue
         finally:
-            if policy is not None:
-                policy.learn(sizes)
+            for fixed in policy.learn(sizes) if policy is not None else ():
+                _event(options, "fixed_size", func, fixed)
         return region
     raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times over its sizes")
 
@@ -503,7 +503,7 @@ def _finish(
     return Region(
         fn_name=code.co_qualname,
         filename=code.co_filename,
-        lineno=code.co_firstlineno,
+        lineno=_first_line(code),
         kind="resume" if origin(code) else "root",
         graph=gm,
         guards=tuple(guards),
@@ -526,6 +526,16 @@ def _eager_reason(problem: Exception, func: types.FunctionType, reason: BreakRea
     if reason is None:
         return BreakReason(code, detail, func.__code__.co_filename, func.__code__.co_firstlineno)
     return BreakReason(code, f"{detail}; the break: {reason.headline()}", reason.filename, reason.lineno)
+
+
+def _first_line(code: types.CodeType) -> int:
+    """The user's line that a region starts at: that of the definition, or the one where a resume function goes on."""
+    point = origin(code)
+    return (
+        code.co_firstlineno
+        if point is None
+        else decode(point.code).instrs[point.index].line or code.co_firstlineno
+    )
 
 
 def _all_guards(cap: Capture) -> list[Any]:

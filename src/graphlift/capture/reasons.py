@@ -7,9 +7,14 @@ a program that breaks for this reason and no other, and `fixed`, the same after 
 
 from __future__ import annotations
 
+import functools
 import linecache
+import os
+import sys
+import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 
@@ -624,6 +629,20 @@ for step in range(20):
 )
 
 
+_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+
+
+@functools.cache
+def is_library(filename: str) -> bool:
+    """Whether a file is graphlift's, torch's or the standard library's: no place for the user to change anything."""
+    torch = sys.modules.get("torch")
+    folder = os.path.dirname(torch.__file__ or "") + os.sep if torch is not None else _PACKAGE
+    if filename.startswith((_PACKAGE, folder)):
+        return True
+    return filename.startswith(_STDLIB) and "-packages" + os.sep not in filename
+
+
 @dataclass(frozen=True, slots=True)
 class StackFrame:
     """One frame of the user's stack, outermost first in `BreakReason.stack`."""
@@ -676,10 +695,15 @@ class BreakReason:
         text = f"{self.code}: {self.reason.text}"
         return f"{text} ({self.detail})" if self.detail else text
 
+    @property
+    def user_frames(self) -> tuple[StackFrame, ...]:
+        """The frames of the stack that are not in torch or the standard library, if there are any; else all."""
+        return tuple(frame for frame in self.stack if not is_library(frame.filename)) or self.stack
+
     def user_stack(self) -> str:
         """The user's stack as a traceback prints it; at least the line itself."""
         if self.stack:
-            return "\n".join(str(frame) for frame in self.stack)
+            return "\n".join(str(frame) for frame in self.user_frames)
         line = linecache.getline(self.filename, self.lineno).strip()
         head = f'File "{self.filename}", line {self.lineno}'
         return f"{head}\n  {line}" if line else head

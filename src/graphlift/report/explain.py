@@ -7,6 +7,8 @@ Always: the function is run by the machinery that `compile` uses, with entries o
 from __future__ import annotations
 
 import html
+import re
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from graphlift.api import Settings
     from graphlift.capture.region import Region
 
-__all__ = ["Explanation", "GraphReport", "explain_call"]
+__all__ = ["BreakSite", "Explanation", "GraphReport", "explain_call"]
 
 _CALLS = frozenset({"call_function", "call_method", "call_module"})
 _MANY = 12  # rows of a long list that the printed report shows
@@ -48,6 +50,22 @@ class GraphReport:
     compile_time_s: float
     code: str
     source_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BreakSite:
+    """One place where capture stopped, and in how many regions it did: each part of a loop that is resumed counts."""
+
+    reason: BreakReason
+    times: int
+
+    def text(self, index: int) -> str:
+        """Some lines: the reason, the user's stack with the innermost line last, and what to do."""
+        often = f", in {self.times} parts" if self.times > 1 else ""
+        head = f"{index}. {self.reason.headline()}{often}"
+        stack = [f"     {line}" for line in self.reason.user_stack().splitlines()]
+        remedy = textwrap.wrap(f"what to do: {self.reason.reason.remedy}", 100)
+        return "\n".join([head, *stack, *(f"   {line}" for line in remedy)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +98,15 @@ class Explanation:
 
     @property
     def graph_break_count(self) -> int:
-        """Places where capture stopped and Python ran on."""
-        return len(self.break_reasons)
+        """Places where capture stopped and Python ran on; a place in a loop counts once."""
+        return len(self.break_sites)
+
+    @property
+    def break_sites(self) -> tuple[BreakSite, ...]:
+        """The reasons by place and what was found there, in the order in which they were met."""
+        counts = Counter((reason.code, _what(reason), reason.stack) for reason in self.break_reasons)
+        first = {(r.code, _what(r), r.stack): r for r in reversed(self.break_reasons)}
+        return tuple(BreakSite(first[key], times) for key, times in counts.items())
 
     @property
     def op_count(self) -> int:
@@ -106,19 +131,19 @@ class Explanation:
         """The report as tables; empty ones are left out."""
         graphs = Table.of(
             "Graphs",
-            ("#", "function", "at", "kind", "ops", "inputs", "guards", "ms", "most frequent"),
+            ("#", "function", "from", "part", "ops", "inputs", "guards", "ms", "most frequent"),
             (
-                (r.index, r.fn_name, _at(r), r.kind, r.op_count, r.input_count, r.guard_count)
+                (r.index, r.fn_name, _at(r), _KINDS[r.kind], r.op_count, r.input_count, r.guard_count)
                 + (r.compile_time_s * 1e3, _top(r.ops))
                 for r in self.graph_reports
             ),
         )
         breaks = Table.of(
             "Graph breaks",
-            ("#", "reason", "user code", "what to do"),
+            ("#", "times", "reason", "user code", "what to do"),
             (
-                (i, reason.headline(), reason.user_stack(), reason.reason.remedy)
-                for i, reason in enumerate(self.break_reasons)
+                (i, site.times, site.reason.headline(), site.reason.user_stack(), site.reason.reason.remedy)
+                for i, site in enumerate(self.break_sites)
             ),
         )
         stages = Table.of(
@@ -129,12 +154,18 @@ class Explanation:
         )
         generated = Table.of("Generated code", ("what", "number"), tuple(self.kernels.items()))
         guards = Table.of("Guards", ("guard",), [(guard,) for guard in _shortened(self.guards)])
-        recompiles = Table.of("Recompiles", ("why",), [(text,) for text in self.recompiles])
+        recompiles = Table.of("Recompiles", ("why",), [(plain(text),) for text in self.recompiles])
         fallbacks = Table.of("Fall-backs", ("what", ""), [(text, "") for text in self.fallbacks])
         return [t for t in (graphs, breaks, generated, recompiles, fallbacks, stages, guards) if t.rows]
 
     def __str__(self) -> str:
-        return "\n\n".join([self.headline(), *(table.text() for table in self.tables())])
+        parts = [
+            self._breaks_text() if table.title == "Graph breaks" else table.text() for table in self.tables()
+        ]
+        return "\n\n".join([self.headline(), *parts])
+
+    def _breaks_text(self) -> str:
+        return "\n".join(["Graph breaks", *(site.text(i) for i, site in enumerate(self.break_sites))])
 
     def _repr_html_(self) -> str:
         graphs = "".join(
@@ -228,6 +259,10 @@ def _kernels(records: list[GraphRecord]) -> dict[str, int]:
 _STEPS = {"KernelCall": "fused kernels", "ExternCall": "calls of ATen", "ViewCall": "views"}
 
 
+#: How the report calls the two kinds of regions.
+_KINDS = {"root": "start", "resume": "after a break"}
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -240,7 +275,27 @@ def _top(ops: Mapping[str, int], number: int = 4) -> str:
     return ", ".join(f"{name} {count}" for name, count in list(ops.items())[:number])
 
 
+def _what(reason: BreakReason) -> str:
+    """What was found, without the values that differ from round to round of a loop."""
+    return re.sub(r"\d+(\.\d+)?", "0", reason.detail)
+
+
+_CARRIED = re.compile(r"stack\d+(\.(handover|args|closure|made|upcoming\d*|ended\d*|over|kind)\b(\[\d+\])*)*")
+#: Guards on how Python finds things, and on what graphlift hands on to itself.
+_INTERNAL = re.compile(
+    r"^.?stack\d|\bstack\d+[.)]|<function>|__defaults__|__kwdefaults__|__code__|globals_of_|has no attribute"
+    r"|^[^(]* is (?!None|True|False)|not in .*__dict__"
+)
+
+
+def plain(text: str) -> str:
+    """A guard without names that only graphlift knows: what a part after a break is handed on the stack."""
+    return _CARRIED.sub("a value carried over the break", text)
+
+
 def _shortened(lines: tuple[str, ...]) -> list[str]:
-    if len(lines) <= _MANY:
-        return list(lines)
-    return [*lines[:_MANY], f"... and {len(lines) - _MANY} more: see .guards"]
+    """The guards on what the user knows: values and global state; those on how Python finds things are counted."""
+    known = sorted((line for line in lines if not _INTERNAL.search(line)), key=lambda line: ": " not in line)
+    shown = list(dict.fromkeys(known))[:_MANY]
+    rest = len(lines) - len(shown)
+    return [*shown, f"... and {rest} more: see .guards"] if rest else shown
