@@ -56,7 +56,13 @@ def _checked_backward(rec: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     return NotImplemented
 
 
+def _zeros(rec: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Zeros without memory, which forward-mode differentiation makes, as zeros: kernels read memory."""
+    return rec.dispatch(aten.zeros.default, args, kwargs)
+
+
 EFFECTS: dict[Any, Callable[..., Any]] = {
+    aten._efficientzerotensor.default: _zeros,
     aten.linalg_eig.default: _checked_backward,
     aten._linalg_eigh.default: _checked_backward,
     aten._linalg_svd.default: _checked_backward,
@@ -74,5 +80,15 @@ def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     return torch._C._nn.one_hot(x, num_classes)
 
 
+def _matrix_rank(*args: Any, **kwargs: Any) -> Tensor:
+    """With `out`, the composite kernel writes nothing: it makes the caller's tensor another one."""
+    if kwargs.get("out") is not None:
+        raise FallBack("matrix_rank(out=) replaces the tensor that it is given")
+    return torch.linalg.matrix_rank(*args, **kwargs)
+
+
 # Functions whose composite kernel makes other calls on fakes than on real tensors.
-REPLACED: dict[Any, Callable[..., Any]] = {torch._C._nn.one_hot: _one_hot}
+REPLACED: dict[Any, Callable[..., Any]] = {
+    torch._C._nn.one_hot: _one_hot,
+    torch.linalg.matrix_rank: _matrix_rank,
+}

@@ -32,6 +32,7 @@ from .trackers import (
     NONE,
     ConstVar,
     ObjectVar,
+    TensorVar,
     Tracker,
     TupleVar,
 )
@@ -147,6 +148,10 @@ def _filter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(reversed)
 def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     value = cap.realize(args[0])
+    if type(value) is TensorVar:  # a flipped copy, rather than an iterator
+        if value.fake.dim() == 0:
+            return value
+        return cap.emit("call_method", "flip", [value, ConstVar(0)], {}, lambda t, d: t.flip(d))
     if type(value) is ObjectVar and isinstance(cap.type_attr(value.cls, "__reversed__"), types.FunctionType):
         return call_special(cap, value, "__reversed__", [])
     if type(value) is ObjectVar and value.payload is None:
@@ -180,6 +185,14 @@ for _target, _replacement in (
     (itertools.zip_longest, polyfills.zip_longest_),
     (itertools.starmap, polyfills.starmap_),
     (itertools.pairwise, polyfills.pairwise_),
+    (itertools.compress, polyfills.compress_),
+    (itertools.cycle, polyfills.cycle_),
+    (itertools.dropwhile, polyfills.dropwhile_),
+    (itertools.takewhile, polyfills.takewhile_),
+    (itertools.filterfalse, polyfills.filterfalse_),
+    (itertools.combinations, polyfills.combinations_),
+    (itertools.combinations_with_replacement, polyfills.combinations_with_replacement_),
+    (itertools.permutations, polyfills.permutations_),
 ):
     _polyfilled(_target, _replacement)
 
