@@ -114,7 +114,7 @@ def log_region(region: Region) -> None:
 def log_event(event: CompileEvent) -> None:
     """Logs an event; a fall-back and an internal error are warnings (capture itself warns of a cache limit)."""
     where = f"{event.fn_name} ({event.filename}:{event.lineno})"
-    if event.kind in ("recompile", "reuse", "cache_limit"):
+    if event.kind in ("recompile", "reuse", "fixed_size", "cache_limit"):
         log("recompiles", lambda: f"{where}: {event.message}")
     elif event.kind in _WARNED:
         warning(f"{_WARNED[event.kind]}: {where}: {event.message}")

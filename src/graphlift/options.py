@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 #: `(GraphModule, example_inputs) -> callable(*inputs) -> tuple of outputs`
 Backend: TypeAlias = Callable[[Any, Sequence[Any]], Callable[..., Any]]
-EventKind: TypeAlias = Literal["recompile", "reuse", "cache_limit", "skip", "fallback", "internal_error"]
+EventKind: TypeAlias = Literal[
+    "recompile", "reuse", "fixed_size", "cache_limit", "skip", "fallback", "internal_error"
+]
 
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
@@ -28,8 +30,8 @@ class CompileEvent:
     """Something that happened to a frame besides a region being compiled.
 
     `recompile`: every entry failed its guards (message: which guard, expected, found). `reuse`: a region compiled for
-    another callable serves here too. `cache_limit`: the frame now
-    runs eagerly. `skip`: the frame is never captured. `fallback`: a stage failed and eager or ATen took over.
+    another callable serves here too. `fixed_size`: a size that varies is compiled as a number, since the program needs
+    it (message: which, why, where). `cache_limit`: the frame now runs eagerly. `skip`: the frame is never captured. `fallback`: a stage failed and eager or ATen took over.
     `internal_error`: a fault of graphlift itself, after which the call ran eagerly.
     """
 

@@ -384,6 +384,17 @@ def test_a_loop_over_a_size_is_compiled_per_size() -> None:
     assert compiles(fn, [(torch.randn(n, 3),) for n in (3, 4, 5, 4, 3)]) == 3
 
 
+def test_what_fixes_a_size_is_told() -> None:
+    def fn(x):
+        return x * sum(range(x.shape[0]))  # here
+
+    explanation = graphlift.explain(fn, backend="eager", dynamic=True)(torch.randn(4, 3))
+    (event,) = [e for e in explanation.events if e.kind == "fixed_size"]
+    line = fn.__code__.co_firstlineno + 1
+    assert event.message.startswith("x.shape[0] is compiled as the number 4: used as a number in Python")
+    assert event.message.endswith(f"test_dynamic.py:{line})")
+
+
 def test_sizes_across_a_break() -> None:
     def fn(x):
         n = x.shape[0] + 1

@@ -96,12 +96,20 @@ class SizePolicy:
         self.history.shapes[source] = merged
         return merged
 
-    def learn(self, table: SymbolTable) -> None:
-        """Remembers which sizes the program needed as numbers, so that they are not tried again."""
+    def learn(self, table: SymbolTable) -> list[str]:
+        """Remembers which sizes the program needed as numbers, so that they are not tried again; says which are new."""
+        new = []
         for key, symbol in table.known.symbols.items():
             solution = table.known.solutions.get(symbol)
             if solution is not None and isinstance(solution.value, int) and solution.why:
-                self.history.fixed[key] = solution.why  # type: ignore[index]
+                source: Source = key  # type: ignore[assignment]
+                if source not in self.history.fixed:
+                    at = f" ({solution.where})" if solution.where else ""
+                    new.append(
+                        f"{source.name()} is compiled as the number {solution.value}: {solution.why}{at}"
+                    )
+                self.history.fixed[source] = solution.why
+        return new
 
 
 def _from_arguments(source: Source) -> bool:
