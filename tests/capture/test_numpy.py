@@ -173,3 +173,12 @@ def test_arrays_of_constants_through_the_backends(backend):
     torch.testing.assert_close(found, fn(x))
     found.sum().backward()
     assert x.grad.shape == x.shape
+
+
+def test_complex_arithmetic_is_numpys():
+    def fn(x, y):
+        return x.numpy() + y.numpy()
+
+    x, y = torch.tensor([float("inf"), 1.0]), torch.tensor([1 + 2j, 3j])
+    found = graphlift.compile(fn, backend="eager")(x, y)
+    assert str(found) == str(fn(x, y))

@@ -38,14 +38,15 @@ DTYPES: dict[np.dtype[Any], torch.dtype] = {
 }
 NUMPY_DTYPES = {ours: theirs for theirs, ours in DTYPES.items()}
 _FLOATS = frozenset((torch.float32, torch.float64))
+_REAL = frozenset(dtype for dtype in NUMPY_DTYPES if not dtype.is_complex)
 
-#: Universal functions, and for which dtypes of their loop torch gives the same numbers (None: all).
-UFUNCS: dict[np.ufunc, tuple[Callable[..., Tensor], frozenset[torch.dtype] | None]] = {
-    np.add: (torch.add, None),
-    np.subtract: (torch.sub, None),
-    np.multiply: (torch.mul, None),
+#: Universal functions, and for which dtypes of their loop torch gives the same numbers.
+UFUNCS: dict[np.ufunc, tuple[Callable[..., Tensor], frozenset[torch.dtype]]] = {
+    np.add: (torch.add, _REAL),
+    np.subtract: (torch.sub, _REAL),
+    np.multiply: (torch.mul, _REAL),
     np.true_divide: (torch.div, _FLOATS),
-    np.negative: (torch.neg, None),
+    np.negative: (torch.neg, _REAL),
     np.absolute: (torch.abs, _FLOATS | {torch.int32, torch.int64}),
     np.square: (torch.square, _FLOATS),
     np.sqrt: (torch.sqrt, _FLOATS),
@@ -56,19 +57,19 @@ UFUNCS: dict[np.ufunc, tuple[Callable[..., Tensor], frozenset[torch.dtype] | Non
     np.isnan: (torch.isnan, _FLOATS),
     np.isinf: (torch.isinf, _FLOATS),
     np.isfinite: (torch.isfinite, _FLOATS),
-    np.equal: (torch.eq, None),
-    np.not_equal: (torch.ne, None),
-    np.less: (torch.lt, None),
-    np.less_equal: (torch.le, None),
-    np.greater: (torch.gt, None),
-    np.greater_equal: (torch.ge, None),
-    np.logical_and: (torch.logical_and, None),
-    np.logical_or: (torch.logical_or, None),
-    np.logical_not: (torch.logical_not, None),
-    np.bitwise_and: (torch.bitwise_and, None),
-    np.bitwise_or: (torch.bitwise_or, None),
-    np.bitwise_xor: (torch.bitwise_xor, None),
-    np.invert: (torch.bitwise_not, None),
+    np.equal: (torch.eq, _REAL),
+    np.not_equal: (torch.ne, _REAL),
+    np.less: (torch.lt, _REAL),
+    np.less_equal: (torch.le, _REAL),
+    np.greater: (torch.gt, _REAL),
+    np.greater_equal: (torch.ge, _REAL),
+    np.logical_and: (torch.logical_and, _REAL),
+    np.logical_or: (torch.logical_or, _REAL),
+    np.logical_not: (torch.logical_not, _REAL),
+    np.bitwise_and: (torch.bitwise_and, _REAL),
+    np.bitwise_or: (torch.bitwise_or, _REAL),
+    np.bitwise_xor: (torch.bitwise_xor, _REAL),
+    np.invert: (torch.bitwise_not, _REAL),
 }
 _SYMBOLS: dict[str, np.ufunc] = {
     "<": np.less,
@@ -243,7 +244,7 @@ def apply(cap: Capture, ufunc: np.ufunc, args: Args, kwargs: Kwargs) -> Tracker:
         values = [_operand(cap, x, dtype) for x, dtype in zip(operands, loop)]
     except (TypeError, ValueError, OverflowError, KeyError):
         raise Break("c-function", f"numpy.{ufunc.__name__} of these dtypes") from None
-    if supported is not None and any(DTYPES[dtype] not in supported for dtype in loop[:-1]):
+    if any(DTYPES[dtype] not in supported for dtype in loop[:-1]):
         raise Break("c-function", f"numpy.{ufunc.__name__} of {loop[0]}")
     result = cap.emit("call_function", torch_function, values, {}, torch_function)
     if type(result) is not TensorVar or result.fake.dtype != DTYPES.get(loop[-1]):
