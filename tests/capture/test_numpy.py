@@ -182,3 +182,8 @@ def test_complex_arithmetic_is_numpys():
     x, y = torch.tensor([float("inf"), 1.0]), torch.tensor([1 + 2j, 3j])
     found = graphlift.compile(fn, backend="eager")(x, y)
     assert str(found) == str(fn(x, y))
+
+
+@program(lambda: np.array([2, 0]))
+def test_arrays_as_arguments_of_torch(x: Tensor, order):
+    return x[order], x[np.arange(2)], torch.as_tensor(x.numpy()) + 1, torch.as_tensor(order, dtype=torch.float32)

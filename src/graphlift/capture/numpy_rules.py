@@ -24,7 +24,7 @@ from .calls import INSTANCE_CALLS, TENSOR_METHODS
 from .capture import NUMPY_SCALARS, WRAPPERS, Capture, Link, NotConst, describe
 from .numpy_constants import METHODS, compute, is_constant
 from .protocol.comparison import OPERATORS
-from .protocol.items import ITEM_READERS
+from .protocol.items import ITEM_READERS, TENSOR_INDICES
 from .rules import RULES, rule
 from .trackers import NONE, ArrayVar, ConstVar, MethodVar, ObjectVar, TensorVar, Tracker, TupleVar
 
@@ -198,6 +198,17 @@ def _from_numpy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return cap.emit("call_method", "detach", [tensor_of(cap, array)], {}, Tensor.detach)
 
 
+@rule(torch.as_tensor)
+def _as_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    array = cap.realize(args[0]) if len(args) == 1 else None
+    if type(array) is not ArrayVar:
+        return cap.emit("call_function", torch.as_tensor, args, kwargs, torch.as_tensor)
+    if kwargs.keys() - {"dtype"}:
+        raise Break("unsupported-call", "torch.as_tensor of an array with other arguments than dtype")
+    shared = _from_numpy(cap, [array], {})
+    return shared if not kwargs else cap.emit("call_method", "to", [shared], kwargs, Tensor.to)
+
+
 def copied_tensor(cap: Capture, array: ArrayVar, kwargs: Kwargs) -> Tracker:
     """``torch.tensor(array)``: a contiguous copy of the array's dtype, or of the one asked for."""
     if kwargs.keys() - {"dtype"}:
@@ -368,6 +379,18 @@ def _item(cap: Capture, array: Tracker, index: Tracker) -> Tracker:
 
 
 ITEM_READERS[ArrayVar] = _item
+
+
+def index_of_tensor(cap: Capture, array: Tracker) -> Tracker:
+    """An array of positions as a tensor's index: torch takes it as the tensor of its content."""
+    assert type(array) is ArrayVar
+    tensor = tensor_of(cap, array)
+    if tensor.fake.dtype is not torch.int64:
+        raise Break("unsupported-object", f"a tensor indexed by an array of {tensor.fake.dtype}")
+    return tensor
+
+
+TENSOR_INDICES[ArrayVar] = index_of_tensor
 
 
 def array_method(name: str) -> Callable[[Any], Any]:

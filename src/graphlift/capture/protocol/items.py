@@ -65,6 +65,8 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
     return any(items_equal(cap, item, found) for found in iterate(cap, container))
 
 
+#: What a tensor's index is taken for, of kinds of trackers that are no tensors.
+TENSOR_INDICES: dict[type, Callable[[Capture, Any], Tracker]] = {}
 #: Subscripts of kinds of trackers that have rules of their own.
 ITEM_READERS: dict[type, Callable[[Capture, Any, Tracker], Tracker]] = {}
 
@@ -75,6 +77,8 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     kind = type(container)
     if kind is TensorVar and has_size(index):
         return view_at(cap, container, index)  # type: ignore[arg-type]
+    if kind is TensorVar and type(index) in TENSOR_INDICES:
+        index = TENSOR_INDICES[type(index)](cap, index)
     if kind is TensorVar or (type(index) is TensorVar and kind in (ListVar, TupleVar)):
         return cap.emit("call_function", operator.getitem, [container, index], {}, operator.getitem)
     if kind in (ListVar, TupleVar):
