@@ -35,6 +35,8 @@ OWN_RULES = frozenset(
         aten.log_sigmoid_forward.output,
         aten.lu_unpack.out,
         aten.narrow_copy.out,
+        aten.normal.Tensor_float_out,
+        aten.normal.float_Tensor_out,
         aten.ormqr.out,
         aten.triangular_solve.X,
     )
