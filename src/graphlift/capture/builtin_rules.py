@@ -10,8 +10,10 @@ import builtins
 import copyreg
 import functools
 import sys
+import time
 import types
 import typing
+import warnings
 from typing import Any
 
 import torch
@@ -170,7 +172,10 @@ def _object_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 
 @rule(
-    *(cls.__new__ for cls in (tuple, dict, list, set, frozenset, str, int, float, complex, bytes, BaseException))
+    *(
+        cls.__new__
+        for cls in (tuple, dict, list, set, frozenset, str, int, float, complex, bytes, BaseException)
+    )
 )
 def _container_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     cls = cap.value_of(args[0])
@@ -286,6 +291,14 @@ def _exc_info(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return TupleVar([cap.from_python(python_type(error)), error, cap.traceback_of(error)])
 
 
+@rule(sys.exception)
+def _current_exception(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    error = cap.handled()
+    if error is None:
+        raise Break("frame-introspection", "sys.exception() outside of the captured handlers")
+    return error
+
+
 @rule(BaseException.with_traceback)
 def _with_traceback(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return _own_object(cap, args[0])
@@ -333,7 +346,10 @@ def _breaking(code: str, *targets: Any) -> None:
             raise Break(code, f"call of {name}", at_once=True)
 
 
-_breaking("print-or-io", print, input, open)
+_breaking("print-or-io", print, input, open, warnings.warn, warnings.warn_explicit)
+_breaking(
+    "print-or-io", time.time, time.perf_counter, time.monotonic, time.sleep, time.process_time, time.time_ns
+)
 _breaking("frame-introspection", locals, globals, dir, eval, exec, compile)
 _breaking("dynamic-import", builtins.__import__)
 

@@ -162,10 +162,32 @@ def _call_weakref(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link:
 
 #: What a call of a function means by its code: for wrappers, which are functions of their own each time.
 CODE_RULES: dict[types.CodeType, Callable[[Capture, ConstVar, Args, Kwargs], Tracker]] = {}
+
+
+def _call_getter(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
+    """`operator.itemgetter` and kin: known by what they were made with."""
+    from . import polyfills
+
+    if "args" not in fn.slots:
+        assert fn.obj is not None and fn.source is not None
+        cap.guard(IdIs(fn.source, fn.obj))
+        _, made_with = fn.obj.__reduce__()[:2]
+        fn.slots = {"args": cap.from_python(made_with), "keywords": DictVar({})}
+        if not isinstance(made_with, tuple) or fn.obj.__reduce__()[0] is not fn.cls:
+            raise Break("c-function", f"call of a {fn.cls.__name__}")
+    if len(args) != 1 or kwargs:
+        raise Break("unsupported-call", f"{fn.cls.__name__} with {len(args)} arguments")
+    polyfill = ConstVar(getattr(polyfills, fn.cls.__name__ + "_"))
+    return call(cap, polyfill, [args[0], fn.slots["args"], fn.slots["keywords"]], {}, link)
+
+
 #: What a call of an instance means, for classes whose ``__call__`` is not Python.
 INSTANCE_CALLS: dict[type, Callable[[Capture, ObjectVar, Args, Kwargs, Link | None], Tracker]] = {
     functools.partial: _call_partial,
     weakref.ref: _call_weakref,
+    operator.itemgetter: _call_getter,
+    operator.attrgetter: _call_getter,
+    operator.methodcaller: _call_getter,
 }
 
 
@@ -497,7 +519,9 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     elif issubclass(cls, set):
         result.payload = SetVar({})
     elif issubclass(cls, frozenset):
-        result.payload = SetVar({cap.key_of(i): i for i in (iterate(cap, args[0]) if args else [])}, frozenset)
+        result.payload = SetVar(
+            {cap.key_of(i): i for i in (iterate(cap, args[0]) if args else [])}, frozenset
+        )
     elif issubclass(cls, _TEXT_AND_NUMBERS):
         base = next(base for base in cls.__mro__ if base in _TEXT_AND_NUMBERS)
         result.payload = call(cap, ConstVar(base), args, {})

@@ -9,15 +9,20 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import operator
 import types
+import weakref
+from typing import Any
 
 from ..guards import Const
 from .attributes import (
     find_attr,
 )
 from .breaks import Break
-from .capture import Capture, describe
+from .capture import Capture, NotConst, describe
+from .frame import inline
 from .protocol import (
+    evaluate,
     is_same,
 )
 from .rules import rule
@@ -73,17 +78,36 @@ def _update_wrapper(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             wrapper.attrs.known.update(cap.complete(own).known)
         wrapper.attrs.known["__wrapped__"] = wrapped
         return wrapper
-    raise Break("unsupported-call", "functools.update_wrapper")
+    return inline(cap, ConstVar(functools.update_wrapper), args, kwargs)
+
+
+def _described(cap: Capture, target: Tracker) -> Any:
+    """A real object with the target's signature."""
+    target = cap.realize(target)
+    if type(target) is MethodVar:
+        return types.MethodType(_described(cap, target.func), object())
+    if type(target) is FunctionVar:
+        cells = tuple(types.CellType() for _ in target.closure)
+        defaults = tuple(cap.value_of(value) for value in target.defaults) or None
+        made = types.FunctionType(target.code, target.globals_, target.code.co_name, defaults, cells)
+        made.__kwdefaults__ = {name: cap.value_of(value) for name, value in target.kwdefaults.items()} or None
+        made.__qualname__ = target.qualname
+        if target.annotations is not None:
+            made.__annotations__ = cap.value_of(target.annotations)
+        if target.attrs.known:
+            raise NotConst
+        return made
+    if type(target) is ConstVar and isinstance(target.value, (types.FunctionType, type)):
+        for name in ("__init__", "__new__", "__signature__", "__call__"):
+            if isinstance(target.value, type):
+                cap.type_attr(target.value, name)
+        return cap.value_of(target)
+    raise Break("unsupported-call", f"signature of a {describe(target)}")
 
 
 @rule(inspect.signature)
 def _signature(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    target = cap.realize(args[0])
-    bound = type(target) is MethodVar
-    function = target.func if bound else target  # type: ignore[attr-defined]
-    if type(function) is not ConstVar or not isinstance(function.value, types.FunctionType):
-        raise Break("unsupported-call", f"inspect.signature of a {describe(target)}")
-    real = inspect.signature(types.MethodType(function.value, object()) if bound else function.value)
+    real = inspect.signature(_described(cap, args[0]))
     made = ObjectVar(inspect.Signature)
     parameters = {name: cap.wrap(p, Const(p, f"parameter_{name}")) for name, p in real.parameters.items()}
     made.slots = {
@@ -91,6 +115,38 @@ def _signature(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         "_return_annotation": cap.from_python(real.return_annotation),
     }
     return made
+
+
+@rule(inspect.getfullargspec)
+def _full_arg_spec(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return evaluate(cap, inspect.getfullargspec, _described(cap, args[0]))
+
+
+@rule(types.SimpleNamespace)
+def _namespace(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    made = ObjectVar(types.SimpleNamespace)
+    made.attrs.known = dict(kwargs)
+    return made
+
+
+@rule(weakref.ref)
+def _weak_reference(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    target = cap.realize(args[0])
+    if len(args) > 1 or type(target) is not ConstVar:
+        raise Break("unsupported-object", "a weak reference made in the captured code")
+    return ConstVar(weakref.ref(cap.value_of(target)))
+
+
+def _getter(cls: Any) -> None:
+    @rule(cls)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        made = ObjectVar(cls)
+        made.slots = {"args": TupleVar(args), "keywords": DictVar(dict(kwargs))}
+        return made
+
+
+for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+    _getter(_cls)
 
 
 @rule(types.MappingProxyType)

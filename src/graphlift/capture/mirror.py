@@ -184,8 +184,10 @@ class Mirror:
 
     def _open_subclass(self, tracker: ObjectVar) -> Any:
         """An instance of a subclass of a container: the container inside, unless the class reads it in its own way."""
-        if tracker.payload is None or any(
-            isinstance(self.cap.type_attr(tracker.cls, name), types.FunctionType) for name in _READING
+        if (
+            tracker.payload is None
+            or type(tracker.payload) is ConstVar
+            or any(isinstance(self.cap.type_attr(tracker.cls, name), types.FunctionType) for name in _READING)
         ):
             return self.give(tracker)
         copy = self.open(tracker.payload)

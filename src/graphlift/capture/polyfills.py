@@ -23,6 +23,10 @@ def all_(iterable):
 
 
 def sum_(iterable, /, start=0):
+    if isinstance(start, str):
+        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    if isinstance(start, bytes):
+        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
     total = start
     for item in iterable:
         total = total + item
@@ -164,3 +168,152 @@ def pairwise_(iterable):
     for right in iterator:
         yield left, right
         left = right
+
+
+def itemgetter_(obj, items, keywords):
+    return obj[items[0]] if len(items) == 1 else tuple(obj[item] for item in items)
+
+
+def _dotted(obj, name):
+    for part in name.split("."):
+        obj = getattr(obj, part)
+    return obj
+
+
+def attrgetter_(obj, names, keywords):
+    return _dotted(obj, names[0]) if len(names) == 1 else tuple(_dotted(obj, name) for name in names)
+
+
+def methodcaller_(obj, args, keywords):
+    return getattr(obj, args[0])(*args[1:], **keywords)
+
+
+def compress_(data, selectors):
+    pairs = zip(data, selectors)
+    return (item for item, keep in pairs if keep)
+
+
+def cycle_(iterable):
+    iterator = iter(iterable)
+    return _cycle(iterator)
+
+
+def _cycle(iterator):
+    saved = []
+    for item in iterator:
+        saved.append(item)
+        yield item
+    while saved:
+        for item in saved:
+            yield item
+
+
+def dropwhile_(predicate, iterable):
+    return _dropwhile(predicate, iter(iterable))
+
+
+def _dropwhile(predicate, iterator):
+    for item in iterator:
+        if not predicate(item):
+            yield item
+            break
+    for item in iterator:
+        yield item
+
+
+def takewhile_(predicate, iterable):
+    return _takewhile(predicate, iter(iterable))
+
+
+def _takewhile(predicate, iterator):
+    for item in iterator:
+        if not predicate(item):
+            return
+        yield item
+
+
+def filterfalse_(predicate, iterable):
+    return _filterfalse(predicate, iter(iterable))
+
+
+def _filterfalse(predicate, iterator):
+    for item in iterator:
+        if not (item if predicate is None else predicate(item)):
+            yield item
+
+
+def combinations_(iterable, r):
+    pool = tuple(iterable)
+    if r < 0:
+        raise ValueError("r must be non-negative")
+    return _combinations(pool, r)
+
+
+def _combinations(pool, r):
+    n = len(pool)
+    if r > n:
+        return
+    indices = list(range(r))
+    yield tuple(pool[i] for i in indices)
+    while True:
+        for i in reversed(range(r)):
+            if indices[i] != i + n - r:
+                break
+        else:
+            return
+        indices[i] += 1
+        for j in range(i + 1, r):
+            indices[j] = indices[j - 1] + 1
+        yield tuple(pool[i] for i in indices)
+
+
+def combinations_with_replacement_(iterable, r):
+    pool = tuple(iterable)
+    if r < 0:
+        raise ValueError("r must be non-negative")
+    return _combinations_with_replacement(pool, r)
+
+
+def _combinations_with_replacement(pool, r):
+    n = len(pool)
+    if not n and r:
+        return
+    indices = [0] * r
+    yield tuple(pool[i] for i in indices)
+    while True:
+        for i in reversed(range(r)):
+            if indices[i] != n - 1:
+                break
+        else:
+            return
+        indices[i:] = [indices[i] + 1] * (r - i)
+        yield tuple(pool[i] for i in indices)
+
+
+def permutations_(iterable, r=None):
+    pool = tuple(iterable)
+    if r is not None and r < 0:
+        raise ValueError("r must be non-negative")
+    return _permutations(pool, len(pool) if r is None else r)
+
+
+def _permutations(pool, r):
+    n = len(pool)
+    if r > n:
+        return
+    indices = list(range(n))
+    cycles = list(range(n, n - r, -1))
+    yield tuple(pool[i] for i in indices[:r])
+    while n:
+        for i in reversed(range(r)):
+            cycles[i] -= 1
+            if cycles[i] == 0:
+                indices[i:] = indices[i + 1 :] + indices[i : i + 1]
+                cycles[i] = n - i
+            else:
+                j = cycles[i]
+                indices[i], indices[-j] = indices[-j], indices[i]
+                yield tuple(pool[i] for i in indices[:r])
+                break
+        else:
+            return

@@ -13,9 +13,20 @@ from .attributes import get_attr, python_type
 from .breaks import Break
 from .calls import call, call_special
 from .capture import Capture, NotConst, describe
+from .mirror import run
 from .protocol import evaluate, iterate
 from .rules import rule
-from .trackers import ConstVar, ObjectVar, TensorVar, Tracker, TupleVar
+from .trackers import (
+    ConstVar,
+    DequeVar,
+    DictVar,
+    ListVar,
+    ObjectVar,
+    SetVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
@@ -34,10 +45,30 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
         if raw is object.__str__ and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
             return _repr(cap, args, kwargs)
+    return _by_content(cap, str, args, "unsupported-builtin", f"str() of a {describe(args[0])}")
+
+
+def _by_content(cap: Capture, fn: Any, args: Args, code: str, detail: str) -> Tracker:
+    """Text made of the text of what is inside; an object that shows its address is a `Break`."""
     try:
-        return evaluate(cap, str, *[_whole_value(cap, a) for a in args])
+        return evaluate(cap, fn, *[_whole_value(cap, a) for a in args])
     except NotConst:
-        raise Break("unsupported-builtin", f"str() of a {describe(args[0])}") from None
+        pass
+    obj = cap.realize(args[0])
+    if type(obj) is ObjectVar and issubclass(obj.cls, BaseException) and obj.cls.__module__ == "builtins":
+        try:
+            values = [cap.value_of(item) for item in iterate(cap, get_attr(cap, obj, "args"))]
+            if issubclass(obj.cls, OSError) and len(values) == 2:
+                values.append(cap.value_of(get_attr(cap, obj, "filename")))
+            return evaluate(cap, fn, obj.cls(*values))
+        except NotConst:
+            raise Break(code, detail) from None
+    if type(obj) in _CONTAINERS or (type(obj) is ObjectVar and obj.payload is not None):
+        return run(cap, fn, args, {})
+    raise Break(code, detail)
+
+
+_CONTAINERS = (ListVar, TupleVar, DictVar, SetVar, DequeVar)
 
 
 #: Classes whose `__str__` shows the arguments and nothing else (NameError's knows of suggestions only in tracebacks).
@@ -75,10 +106,7 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if type(obj) is ObjectVar and cap.type_attr(obj.cls, "__repr__") is BaseException.__repr__:
         values = [repr(cap.value_of(item)) for item in iterate(cap, get_attr(cap, obj, "args"))]
         return ConstVar(f"{obj.cls.__name__}({', '.join(values)})")
-    try:
-        return evaluate(cap, repr, _whole_value(cap, obj))
-    except NotConst:
-        raise Break("unsupported-builtin", f"repr() of a {describe(obj)}") from None
+    return _by_content(cap, repr, [obj], "unsupported-builtin", f"repr() of a {describe(obj)}")
 
 
 @rule(ascii)
@@ -106,10 +134,9 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
                     TypeError, f"unsupported format string passed to {obj.cls.__name__}.__format__"
                 )
             return _str(cap, [obj], {})
-    try:
-        return evaluate(cap, format, _whole_value(cap, obj), spec)
-    except NotConst:
-        raise Break("unsupported-call", f"formatting of a {describe(obj)}") from None
+    return _by_content(
+        cap, format, [obj, ConstVar(spec)], "unsupported-call", f"formatting of a {describe(obj)}"
+    )
 
 
 @rule(hash)
