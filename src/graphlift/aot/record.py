@@ -540,7 +540,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
     spec, home = rules.metadata_after(info, args, kwargs)
     if info.func is aten.resize_.default and spec.shape != before.shape and before.numel() != 0:
         raise Unsupported(info.name, "resizes a tensor that has contents, of which `out=` warns")
-    form = _AS_VIEW.get(info.func)
+    form = AS_VIEW.get(info.func)
     if form is None or info.func is aten.as_strided_.default:
         if spec.numel() > before.numel() or (before.numel() == 0 and spec.shape != before.shape):
             _require_growable(info.name, target)
@@ -566,7 +566,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
     return target
 
 
-_AS_VIEW = {
+AS_VIEW = {
     aten.t_.default: aten.t.default,
     aten.transpose_.default: aten.transpose.int,
     aten.squeeze_.default: aten.squeeze.default,
