@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 from graphlift.lower.interpret import interpret
-from graphlift.lower.ir import ExternCall
+from graphlift.lower.ir import ExternCall, KernelCall
 from graphlift.runtime import load
 from tests.lower.symbolic import Traced
 from tests.lower.tracing import same_strides
@@ -234,6 +234,15 @@ def test_indices_out_of_range_raise_what_eager_raises() -> None:
     for run in (loaded.run, loaded.run_python):
         with pytest.raises(RuntimeError, match="index 12 is out of bounds for dimension 1 with size 12"):
             run(traced.arguments([x, torch.full((5, 3), 12)]))
+
+
+def test_long_sums_are_shared_out() -> None:
+    traced = Traced(lambda x: (x.sum(), x.amax()), [torch.randn(30, 50, 70)], [[0, 1, 2]])
+    plan = traced.lowered()
+    assert any(s.kernel.outer for s in plan.steps if isinstance(s, KernelCall))
+    for shape in ((30, 50, 70), (2, 3, 5), (33, 40, 65)):
+        x = torch.randn(shape)
+        agree(load(plan).run(traced.arguments([x])), [x.sum(), x.amax()], 1e-3)
 
 
 def test_plans_without_symbols_stay_as_they_are() -> None:

@@ -196,7 +196,9 @@ def pow_scalar(b: Builder, out: Meta, x: Value, exponent: Scalar) -> Value | Non
         return None
     one = const(1, dtype)
 
-    def square(p: Node) -> Node:  # ATen's bfloat16 kernel multiplies bfloat16 vectors, each rounded; half ones are not
+    def square(
+        p: Node,
+    ) -> Node:  # ATen's bfloat16 kernel multiplies bfloat16 vectors, each rounded; half ones are not
         squared = mul(p, p)
         return cast(cast(squared, out.dtype), dtype) if out.dtype == torch.bfloat16 else squared
 

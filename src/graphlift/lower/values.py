@@ -285,10 +285,9 @@ class Builder:
             return self.cast(self.reshape(x, shape), dtype)
         count = prod([x.shape[d] for d in folded])
         if len(folded) == len(x.shape) and hint(count) >= SPLIT_COUNT and op not in ("argmax", "argmin"):
-            chunks = next((k for k in range(64, 15, -1) if count % k == 0), 1)
-            if chunks > 1:  # in two stages, so that threads can share the first
-                partial = self.reduce(op, self.reshape(x, (chunks, count // chunks)), (1,), False, dtype)
-                return self.reshape(self.reduce(op, partial, (0,), False, dtype), shape)
+            staged = self._in_two_stages(op, x, count, dtype)
+            if staged is not None:
+                return self.reshape(staged, shape)
         value = self._new(REDUCE, shape, dtype, x.device)
         value.fold = op
         value.base = x
@@ -297,6 +296,21 @@ class Builder:
         value.stride = contiguous_strides(shape)
         value.dense = tuple([d for d, size in enumerate(shape) if size != 1])
         return value
+
+    def _in_two_stages(self, op: str, x: Value, count: SizeLike, dtype: torch.dtype) -> Value | None:
+        """A long reduction to one element, so that threads can share the first stage; None where nothing divides it."""
+        chunks = next((k for k in range(64, 15, -1) if count % k == 0), 1)
+        if chunks > 1:
+            partial = self.reduce(op, self.reshape(x, (chunks, count // chunks)), (1,), False, dtype)
+            return self.reduce(op, partial, (0,), False, dtype)
+        if isinstance(count, int):
+            return None
+        rank = len(x.shape)
+        lead = next((k for k in range(1, rank) if hint(prod(x.shape[:k])) >= 16), rank)
+        if hint(prod(x.shape[lead:])) < 64:
+            return None
+        partial = self.reduce(op, x, range(lead, rank), False, dtype)
+        return self.reduce(op, partial, range(lead), False, dtype)
 
 
 def place(value: Value, stride: Shape) -> None:
