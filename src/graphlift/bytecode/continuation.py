@@ -116,7 +116,7 @@ def placeholders(code: CodeType, index: int) -> tuple[object, ...]:
     """What stands for the arguments of the call at `index`, which its Callee does not look at."""
     at = decode(code).instrs[index]
     if at.op == "CALL":
-        return (None,) * at.arg[0]
+        return tuple([None] * at.arg[0])
     if at.op == "CALL_FUNCTION_EX":
         return ((), {}) if at.arg else ((),)
     raise ContinuationUnsupported(f"{at.op} is no plain call")

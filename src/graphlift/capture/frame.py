@@ -643,7 +643,12 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
     base = Attr(callee.source, "handover")  # type: ignore[arg-type]
     args, closure = Attr(base, "args"), Attr(base, "closure")
     frame = Frame(point.code, cap.globals_var(handover.globals), None)
-    values: list[Tracker] = [LazyVar(value, SeqItem(args, i)) for i, value in enumerate(handover.args)]
+    names = (*point.layout.locals, *(f"stack{i}" for i, filled in enumerate(point.layout.stack) if filled))
+    labels = [f"{point.code.co_name}:{name}" for name in names]
+    values: list[Tracker] = [
+        LazyVar(value, SeqItem(args, i, label))
+        for i, (value, label) in enumerate(zip(handover.args, labels, strict=True))
+    ]
     cells: list[Any] = [cap.wrap(cell, SeqItem(closure, i)) for i, cell in enumerate(handover.closure or ())]
     if made is not None:
         result = cap.wrap(made, Attr(callee.source, "made"))  # type: ignore[arg-type]

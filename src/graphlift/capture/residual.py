@@ -385,9 +385,10 @@ class Residual:
         """The iterator of what is live, made before its changes are replayed: it is to notice them."""
         owner: Any = tracker.watched if type(tracker) is SetIter else tracker.owner
         if type(owner) is SetVar and any(isinstance(key, TrackerKey) for key in owner.known):
-            return self._sequence_iterator(tracker)  # type: ignore[arg-type]  (their order is the region's own)
+            assert type(tracker) is SetIter  # whose order is the region's own
+            return self._sequence_iterator(tracker)
         if tracker.done:
-            empty = deque() if type(tracker) is DequeIter else set() if type(tracker) is SetIter else {}
+            empty: Any = deque() if type(tracker) is DequeIter else set() if type(tracker) is SetIter else {}
             return self._keep(tracker, "it", f"iter({self.constant(empty, 'empty')})")
         untouched = tracker.birth.unchanged if owner.real is not None else tracker.as_at_birth
         if not untouched:

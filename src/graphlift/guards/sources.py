@@ -257,13 +257,17 @@ def _is_globals(source: Source) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeqItem(Source):
-    """Item ``index`` of a list or tuple (subclasses too), read from its storage; negative counts from the end."""
+    """Item ``index`` of a list or tuple (subclasses too), read from its storage; negative counts from the end.
+
+    ``label`` is what it is to the user, where the sequence is graphlift's own.
+    """
 
     base: Source
     index: int
+    label: str = field(default="", compare=False)
 
     def name(self) -> str:
-        return f"{self.base.name()}[{self.index}]"
+        return self.label or f"{self.base.name()}[{self.index}]"
 
     def code(self) -> str:
         return f"{self.base.code()}[{self.index}]"
