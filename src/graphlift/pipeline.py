@@ -6,7 +6,7 @@ Always: each stage is timed; a failure of code generation falls back to ATen wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -96,6 +96,12 @@ def _native_part(
     from graphlift.lower import lower_graph
 
     current = "lower"
+    elsewhere = next((device for device in _devices(graph) if device.type != "cpu"), None)
+    if elsewhere is not None:
+        limit = f"a tensor is on {elsewhere}, and code is generated for the CPU"
+        record.fallbacks.append(Fallback(current, name, limit))
+        logs.warning(f"the {name} graph runs through ATen instead of generated code: {limit}")
+        return AtenRunner(graph)
     try:
         with stage("lower"):
             plan = lower_graph(graph, fakes)
@@ -112,6 +118,15 @@ def _native_part(
         return AtenRunner(graph)
     logs.log("output_code", lambda: f"{name}\n{plan_text(plan)}")
     return loaded
+
+
+def _devices(graph: torch.fx.GraphModule) -> Iterator[torch.device]:
+    """Where the graph's tensors are."""
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, torch.Tensor):
+                yield item.device
 
 
 def _aten_part(

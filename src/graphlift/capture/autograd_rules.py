@@ -39,7 +39,9 @@ class Plan:
 
     name: str
     backward: Callable[..., tuple[Tensor, ...]]
-    order: tuple[tuple[bool, int], ...]  # per lifted tensor: whether it is saved for the backward, and its position
+    order: tuple[
+        tuple[bool, int], ...
+    ]  # per lifted tensor: whether it is saved for the backward, and its position
     grads: tuple[int | None, ...]  # per tensor input: which result of the backward is its gradient
     gradient_slots: tuple[int, ...]  # per gradient that the backward takes: the output it belongs to
     dirty: tuple[int, ...]  # positions among the tensor inputs
@@ -253,8 +255,13 @@ def _grad(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     inputs = [t for t in (cap.fakes[id(fake)] for fake, _ in builder.input_versions) if t.fake.requires_grad]
     through_inputs = any(not t.fake.is_leaf and id(t) not in asked for t in inputs)
     if through_inputs and any(id(t) in asked for t in inputs):
-        raise Break("unsupported-call", "torch.autograd.grad of what may depend on an input by way of another")
-    if any(real._backward_hooks or getattr(real, "_post_accumulate_grad_hooks", None) for real in builder.input_tensors):
+        raise Break(
+            "unsupported-call", "torch.autograd.grad of what may depend on an input by way of another"
+        )
+    if any(
+        real._backward_hooks or getattr(real, "_post_accumulate_grad_hooks", None)
+        for real in builder.input_tensors
+    ):
         raise Break("unsupported-call", "torch.autograd.grad beside tensors with hooks")
     return cap.emit("call_function", torch.autograd.grad, args, kwargs, torch.autograd.grad)
 
@@ -317,7 +324,9 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
     Only a function without effects is that: one that updates statistics does so once more in eager's backward.
     """
-    options = {name: kwargs.pop(name) for name in (*_CHECKPOINT_OPTIONS, "preserve_rng_state") if name in kwargs}
+    options = {
+        name: kwargs.pop(name) for name in (*_CHECKPOINT_OPTIONS, "preserve_rng_state") if name in kwargs
+    }
     try:
         values = {name: cap.value_of(option) for name, option in options.items()}
     except NotConst:

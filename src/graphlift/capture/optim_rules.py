@@ -136,7 +136,9 @@ CODE_RULES[torch._disable_dynamo(lambda: None).__code__] = _disabled
 def _group_tensors(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """Lists of tensors, the k-th of each belonging together, by device and dtype of the first list's."""
     lists = [[cap.realize(item) for item in iterate(cap, one)] for one in iterate(cap, args[0])]
-    with_indices = bool(cap.value_of(args[1] if len(args) > 1 else kwargs.get("with_indices", ConstVar(False))))
+    with_indices = bool(
+        cap.value_of(args[1] if len(args) > 1 else kwargs.get("with_indices", ConstVar(False)))
+    )
     groups: dict[Any, list[int]] = {}
     for position, tensor in enumerate(lists[0]):
         if type(tensor) is not TensorVar:

@@ -195,7 +195,9 @@ def _version(fake: torch.Tensor) -> int | None:
 
 
 #: Functions that write their second and third argument in training, and do not count it as a write.
-_NORMS = frozenset((F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm, torch.native_batch_norm))
+_NORMS = frozenset(
+    (F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm, torch.native_batch_norm)
+)
 
 
 def _updates_statistics(node: fx.Node) -> bool:

@@ -36,6 +36,7 @@ from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
 
+
 def _constant(value: Any, *targets: Any) -> None:
     for target in targets:
         if target not in RULES:
@@ -172,7 +173,9 @@ def _is_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ConstVar(type(cap.realize(args[0])) is TensorVar)
 
 
-for _name in "manual_seed seed initial_seed get_rng_state set_rng_state save load compile set_default_device".split():
+for (
+    _name
+) in "manual_seed seed initial_seed get_rng_state set_rng_state save load compile set_default_device".split():
     _target = getattr(torch, _name)
 
     @rule(_target)

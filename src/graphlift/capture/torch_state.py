@@ -122,7 +122,6 @@ DECIDED_WHEN_RECORDED = frozenset(
         torch.autocast_increment_nesting,
         torch.autocast_decrement_nesting,
         torch.clear_autocast_cache,
-        torch._C._set_default_dtype,
         set_autocast,
     )
 )
@@ -216,6 +215,7 @@ for _getter in dict.fromkeys(GETTERS):
 for _getter in dict.fromkeys(GUARDED_GETTERS):
     if _getter not in RULES:
         _register_getter(_getter, guarded=True)
+
 
 def foreign_mode() -> str | None:
     """What is active that gets to see every operator, as text: under it nothing is captured."""

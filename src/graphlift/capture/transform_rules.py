@@ -38,7 +38,9 @@ _names = itertools.count()
 class Transformed:
     """``make(func, *args, **kwargs)``, to be called."""
 
-    def __init__(self, make: Callable[..., Any], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, make: Callable[..., Any], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self.make, self.func, self.args, self.kwargs = make, func, args, kwargs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -63,9 +65,7 @@ for _make in _MAKERS:
     _register_maker(_make)
 
 
-def _call_transformed(
-    cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None
-) -> Tracker:
+def _call_transformed(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     parts = fn.attrs.known
     make = cap.value_of(parts["make"])
     try:

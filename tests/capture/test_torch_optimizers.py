@@ -1,0 +1,90 @@
+"""Optimizers in captured code: steps of each kind, twice; whole training steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.capture.torch_program import real, seeded, torch_program
+
+X = real(3, 4, seed=1)
+
+
+# optimizers
+def opt(cls, **kw):
+    def make():
+        m = seeded(lambda: nn.Linear(4, 4))()
+        o = cls(m.parameters(), **kw)
+        for p in m.parameters():
+            p.grad = torch.ones_like(p) * 0.1
+        return [m, o]
+
+    return make
+
+
+def step(mo):
+    m, o = mo
+    o.step()
+    return [p.detach().clone() for p in m.parameters()]
+
+
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, dict(lr=0.1), None),
+    "sgd_momentum": (torch.optim.SGD, dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1), None),
+    "sgd_foreach": (torch.optim.SGD, dict(lr=0.1, momentum=0.9, foreach=True), None),
+    "adam": (torch.optim.Adam, dict(lr=0.1), None),
+    "adamw_amsgrad": (torch.optim.AdamW, dict(lr=0.1, amsgrad=True), None),
+    "adamw_foreach": (torch.optim.AdamW, dict(lr=0.1, foreach=True), None),
+    "adagrad": (torch.optim.Adagrad, dict(lr=0.1), None),
+    "rmsprop": (torch.optim.RMSprop, dict(lr=0.1, momentum=0.9, centered=True), None),
+    "adadelta": (torch.optim.Adadelta, {}, None),
+    "adamax": (torch.optim.Adamax, {}, None),
+    "nadam": (torch.optim.NAdam, {}, None),
+    "rprop": (torch.optim.Rprop, {}, None),
+    "radam": (torch.optim.RAdam, {}, "context-manager"),
+}
+
+
+def two_steps(mo):
+    return step(mo), step(mo)
+
+
+for _name, (_cls, _options, _breaks) in OPTIMIZERS.items():
+    globals()[f"test_{_name}"] = torch_program(opt(_cls, **_options), breaks=_breaks)(two_steps)
+
+
+@torch_program(opt(torch.optim.SGD, lr=0.1))
+def test_opt_zero_grad(mo):
+    mo[1].zero_grad()
+    return 1
+
+
+@torch_program(opt(torch.optim.SGD, lr=0.1), X, breaks="unsupported-call")
+def test_train_step(mo, x):
+    m, o = mo
+    o.zero_grad()
+    loss = F.mse_loss(m(x), x)
+    loss.backward()
+    o.step()
+    return loss.detach()
+
+
+@torch_program(opt(torch.optim.AdamW, lr=0.1), X, breaks="unsupported-call")
+def test_train_step_adam(mo, x):
+    m, o = mo
+    for _ in range(2):
+        o.zero_grad(set_to_none=False)
+        loss = F.mse_loss(m(x), x)
+        loss.backward()
+        o.step()
+    return loss.detach()
+
+
+@torch_program(opt(torch.optim.SGD, lr=0.1), X, breaks="unsupported-object")
+def test_scheduler(mo, x):
+    m, o = mo
+    s = torch.optim.lr_scheduler.StepLR(o, 1)
+    o.step()
+    s.step()
+    return o.param_groups[0]["lr"]
