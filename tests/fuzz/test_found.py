@@ -267,6 +267,16 @@ FOUND = (
         ("made(1),",),
     ),
     Found(
+        "a question about a varying integer that its range answers",
+        """
+        def program(x, n):
+            if n > 1:
+                return x
+            return x + 1
+        """,
+        ("made(1), 0", "made(1), 2", "made(1), 0", "made(1), 3", "made(1), 1", "made(1), -1"),
+    ),
+    Found(
         "a dict changed under its own iterator",
         """
         def program(x, table):

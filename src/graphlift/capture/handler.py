@@ -550,7 +550,7 @@ def _size_guards(cap: Capture, residual: Residual) -> list[Any]:
     """What the region takes for granted of the sizes that vary: the facts, and the ranges of those it uses."""
     table = cap.sizes
     facts = [(fact.relation, fact.where) for fact in table.facts_by_relation.values()]
-    used = {symbol for relation, _ in facts for symbol in free(relation.distance)}
+    used = {symbol for relation, _ in facts for symbol in free(relation.distance)} | table.relied_on
     fetched = set(residual.fetch)
     guards = []
     for symbol, source in cap.size_sources.items():

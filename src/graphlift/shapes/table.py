@@ -99,6 +99,7 @@ class SymbolTable:
         self.where: Callable[[], str] = lambda: ""
         self._witness: Env | None = None
         self._proven: dict[Relation, bool] = {}
+        self.relied_on: set[Symbol] = set()  # whose ranges answered a question
         self._open: set[Relation] = set()  # what nothing proved, as long as no fact is added
         self.recipes: dict[object, object] = {}  # what operators give for sizes of this table
 
@@ -179,6 +180,7 @@ class SymbolTable:
                 self._open.add(relation)
             else:
                 self._proven[relation] = known
+                self.relied_on.update(free(relation.distance))
         return known
 
     def decide(self, relation: Relation) -> bool:
