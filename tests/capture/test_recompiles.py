@@ -54,6 +54,7 @@ CHANGES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "dict order": (lambda x, d: x * list(d)[0], [(X, {1: 0, 2: 0}), (X, {1: 0, 2: 0}), (X, {2: 0, 1: 0})]),
     "attribute": (lambda x, c: x * c.n, [(X, Config(n=1)), (X, Config(n=1)), (X, Config(n=2))]),
     "class": (lambda x, c: x * c.n, [(X, Config(n=1)), (X, Config(n=1)), (X, SimpleNamespace(n=1))]),
+    "method of a container": (lambda x, m: x + m(1), [(X, [1].count), (X, [1].count), (X, (1,).count)]),
     "set": (lambda x, s: x + (1 in s), [(X, {1}), (X, {1}), (X, {2})]),
     "same tensor twice": (lambda x, y: x + y, [(X, X + 1), (X, X + 1), (X, X)]),
     "identity of numbers": (lambda x, a, b: x + (a is b), [(X, 1, 1), (X, 1, 1), (X, 1, 2)]),

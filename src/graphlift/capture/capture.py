@@ -477,6 +477,18 @@ class Capture:
                 self.guard(IdIs(source, value))
         return ConstVar(value, source)
 
+    def wrap_builtin(self, value: types.BuiltinFunctionType, source: Source) -> Tracker:
+        """A function is known by identity; a method of an object, of which each access makes a new one, by its parts."""
+        owner, name = value.__self__, value.__name__
+        method = next((base.__dict__[name] for base in type(owner).__mro__ if name in base.__dict__), None)
+        if not isinstance(method, types.MethodDescriptorType):
+            if not isinstance(source, Const):
+                self.guard(IdIs(source, value))
+            return ConstVar(value, source)
+        self.guard(TypeIs(source, types.BuiltinFunctionType))
+        self.guard(Equals(Attr(source, "__name__"), name))
+        return MethodVar(ConstVar(method), self.wrap(owner, Attr(source, "__self__")), source)
+
     def wrap_partial(self, value: functools.partial, source: Source) -> Tracker:
         self.guard(TypeIs(source, functools.partial))
         tracker = ObjectVar(functools.partial, value, source)
@@ -992,6 +1004,7 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
     set: Capture.wrap_set,
     frozenset: Capture.wrap_set,
     types.FunctionType: Capture.wrap_function,
+    types.BuiltinFunctionType: Capture.wrap_builtin,
     types.MethodType: Capture.wrap_method,
     types.CellType: Capture.wrap_cell,
     functools.partial: Capture.wrap_partial,

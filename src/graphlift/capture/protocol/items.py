@@ -71,14 +71,25 @@ TENSOR_INDICES: dict[type, Callable[[Capture, Any], Tracker]] = {}
 ITEM_READERS: dict[type, Callable[[Capture, Any, Tracker], Tracker]] = {}
 
 
+def tensor_index(cap: Capture, index: Tracker) -> Tracker:
+    """What a tensor is subscripted with, arrays in it as tensors."""
+    if type(index) in TENSOR_INDICES:
+        return TENSOR_INDICES[type(index)](cap, index)
+    if type(index) is TupleVar:
+        parts = [cap.realize(item) for item in index.items]
+        if any(type(part) in TENSOR_INDICES for part in parts):
+            return TupleVar([tensor_index(cap, part) for part in parts])
+    return index
+
+
 def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     """``container[index]``."""
     container, index = cap.realize(container), cap.realize(index)
     kind = type(container)
     if kind is TensorVar and has_size(index):
         return view_at(cap, container, index)  # type: ignore[arg-type]
-    if kind is TensorVar and type(index) in TENSOR_INDICES:
-        index = TENSOR_INDICES[type(index)](cap, index)
+    if kind is TensorVar:
+        index = tensor_index(cap, index)
     if kind is TensorVar or (type(index) is TensorVar and kind in (ListVar, TupleVar)):
         return cap.emit("call_function", operator.getitem, [container, index], {}, operator.getitem)
     if kind in (ListVar, TupleVar):
