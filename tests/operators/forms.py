@@ -1,6 +1,6 @@
 """The ways to call an operator: function, method, operator, in place, `out=` of every kind, and with wrong arguments.
 
-In: an OpInfo and a dtype. Out: `Case`s: a function of tensors and its arguments. Always: eager alone says what is right.
+In: an OpInfo and a dtype. Out: `Case`s, functions of tensors with arguments. Always: eager alone says what is right.
 """
 
 from __future__ import annotations
