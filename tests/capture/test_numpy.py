@@ -186,4 +186,4 @@ def test_complex_arithmetic_is_numpys():
 
 @program(lambda: np.array([2, 0]))
 def test_arrays_as_arguments_of_torch(x: Tensor, order):
-    return x[order], x[None, order], x[np.arange(2)], torch.as_tensor(x.numpy()) + 1, torch.as_tensor(order, dtype=torch.float32)
+    return x[order], x[None, order], x[np.arange(2)], torch.as_tensor(x.numpy()) + 1, torch.as_tensor(order, dtype=torch.float32), torch.FloatTensor(order)

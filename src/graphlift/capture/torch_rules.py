@@ -15,7 +15,7 @@ import torch
 
 from .. import marks
 from .breaks import Break
-from .calls import TENSOR_METHODS
+from .calls import TENSOR_METHODS, call
 from .capture import Capture
 from .protocol import (
     binary,
@@ -31,7 +31,7 @@ from .protocol import (
 )
 from .rules import RULES, rule
 from .torch_state import constants
-from .trackers import NONE, ConstVar, ObjectVar, TensorVar, Tracker
+from .trackers import NONE, ArrayVar, ConstVar, ObjectVar, TensorVar, Tracker
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
@@ -122,8 +122,10 @@ def _legacy_constructor(cls: Any, dtype: torch.dtype | None) -> None:
 
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        values, named = constants(cap, args, kwargs)
         kind: Kwargs = {"dtype": ConstVar(dtype or torch.get_default_dtype())}
+        if len(args) == 1 and not kwargs and type(cap.realize(args[0])) is ArrayVar:
+            return call(cap, ConstVar(torch.as_tensor), args, kind)
+        values, named = constants(cap, args, kwargs)
         if not named and len(values) == 1 and type(values[0]) in (list, tuple):
             numbers = list(flattened(values[0]))
             if all(type(number) is int or (type(number) is float and not integral) for number in numbers):
