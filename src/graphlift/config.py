@@ -52,6 +52,15 @@ _ROWS = (
         _at_least_one,
     ),
     Flag(
+        "accumulated_cache_size_limit",
+        int,
+        256,
+        "How many compiled entries one code object may have over all compiled callables: a function compiled again "
+        "and again, each time anew, is kept from filling the memory.",
+        "GRAPHLIFT_ACCUMULATED_CACHE_SIZE_LIMIT",
+        _at_least_one,
+    ),
+    Flag(
         "strict",
         bool,
         False,
@@ -88,6 +97,7 @@ FLAGS: Mapping[str, Flag] = types.MappingProxyType({row.name: row for row in _RO
 
 # For type checkers and for readers; the values are set from FLAGS at the end of the module.
 cache_size_limit: int
+accumulated_cache_size_limit: int
 strict: bool
 disable: bool
 activation_memory_budget: float

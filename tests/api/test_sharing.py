@@ -130,3 +130,19 @@ def test_explain_compiles_anew() -> None:
     block, x = Block(), torch.randn(3, 4)
     graphlift.compile(block, backend="eager")(x)
     assert graphlift.explain(block, backend="eager")(x).graph_count == 1
+
+
+def test_one_code_object_has_a_limit_over_all_callables() -> None:
+    def make(k: float):
+        return lambda x: x * k
+
+    backend, keep = Count(), []
+    x = torch.ones(3)
+    with (
+        graphlift.config.patch(accumulated_cache_size_limit=4),
+        pytest.warns(RuntimeWarning, match="accumulated"),
+    ):
+        for k in range(7):
+            keep.append(graphlift.compile(make(float(k)), backend=backend))
+            assert torch.equal(keep[-1](x), x * k)
+    assert backend.graphs == 4

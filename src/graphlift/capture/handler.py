@@ -34,7 +34,7 @@ from ..bytecode import (
 from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
 from ..fake import is_view_of_leaf
-from ..frame import FROZEN, SKIP, Callee, Disabled, Handover, current_owner, entries
+from ..frame import FROZEN, SKIP, Callee, Disabled, Handover, current_owner, entries, entry_count
 from ..guards import (
     Arg,
     Const,
@@ -139,8 +139,12 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             reason = BreakReason("unsupported-tensor-subclass", mode, code.co_filename, code.co_firstlineno)
             _event(options, "skip", func, str(reason), reason)
             return None
-        if recompiles >= config.cache_size_limit:
-            return _at_limit(options, func, args, recompiles)
+        for flag, versions in (
+            ("cache_size_limit", recompiles),
+            ("accumulated_cache_size_limit", entry_count(code)),
+        ):
+            if versions >= getattr(config, flag):
+                return _at_limit(options, func, args, versions, flag)
         if recompiles:
             _report_recompile(options, func, args, recompiles)
         try:
@@ -209,15 +213,15 @@ def _report_recompile(
 
 
 def _at_limit(
-    options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], recompiles: int
+    options: CompileOptions, func: types.FunctionType, args: tuple[Any, ...], versions: int, flag: str
 ) -> Any:
     code = func.__code__
     failure, changed = _failure(func, args)
     detail = failure or "its guards keep failing"
     reason = BreakReason("cache-limit", detail, code.co_filename, code.co_firstlineno)
     text = (
-        f"graphlift: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) has {recompiles} compiled versions, the limit "
-        f"(graphlift.config.cache_size_limit); further calls that fit none run eagerly. Last failed guard: {detail}"
+        f"graphlift: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) has {versions} compiled versions, the limit "
+        f"(graphlift.config.{flag}); further calls that fit none run eagerly. Last failed guard: {detail}"
         + (f". Remedy: {changed[0].remedy}" if changed else "")
     )
     # Shown at the user's function, like the warnings of its own code.

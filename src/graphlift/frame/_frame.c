@@ -241,6 +241,17 @@ frame_entries(PyObject *module, PyObject *value)
 }
 
 static PyObject *
+frame_entry_count(PyObject *module, PyObject *value)
+{
+    PyCodeObject *code = as_code(value);
+    if (code == NULL) {
+        return NULL;
+    }
+    CodeState *state = get_state(code);
+    return PyLong_FromSsize_t(state == NULL ? 0 : state->entries.count);
+}
+
+static PyObject *
 frame_clear(PyObject *module, PyObject *value)
 {
     PyCodeObject *code = as_code(value);
@@ -366,6 +377,7 @@ static PyMethodDef methods[] = {
     {"set_skip", frame_set_skip, METH_O, "Never handle frames of this code object (or function)."},
     {"is_skipped", frame_is_skipped, METH_O, "Whether frames of this code object are never handled."},
     {"entries", frame_entries, METH_O, "The (check, replacement) pairs of a code object, most recently hit first; inside a compiled callable, its own."},
+    {"entry_count", frame_entry_count, METH_O, "How many entries a code object has, of all compiled callables."},
     {"clear", frame_clear, METH_O, "Forget all entries of a code object, and whether it is skipped."},
     {"remove_entry", (PyCFunction)(void (*)(void))frame_remove_entry, METH_FASTCALL,
      "remove_entry(code, check): drop one entry; whether there was one."},
