@@ -202,7 +202,7 @@ def _unroll(kernel: Kernel, axis: int, lanes: int, limit: int) -> tuple[int, boo
     if exact:
         return exact, False
     # What is left over is unknown: a dear body is not worth writing twice, short axes not worth unrolling.
-    if limit == 1 or kernel.hint(size) < 2 * lanes:
+    if limit <= 2 or kernel.hint(size) < 2 * lanes:
         return 1, True
     return (limit if kernel.hint(size) >= 2 * limit * lanes else 2), False
 
