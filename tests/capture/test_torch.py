@@ -102,3 +102,10 @@ def test_custom_function_that_makes_noise(x: Tensor):
 @program()
 def test_type_by_legacy_name(x: Tensor):
     return x.type(torch.DoubleTensor) + 1, x.gt(1).type("torch.FloatTensor"), x.type(torch.int64), x.type()
+
+
+@program()
+def test_distributions(x: Tensor):
+    normal = torch.distributions.Normal(x, x.exp(), validate_args=False)
+    categorical = torch.distributions.Categorical(logits=x, validate_args=False)
+    return normal.log_prob(x + 1), categorical.entropy(), categorical.probs, normal.rsample().shape

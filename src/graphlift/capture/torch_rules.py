@@ -170,6 +170,12 @@ def _log_api_usage(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
 
 
+@rule(torch.distributions.utils._lazy_property_and_property)
+def _lazy_property(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """What a distribution's class shows for a parameter that is computed when first asked for."""
+    return evaluate(cap, torch.distributions.utils._lazy_property_and_property, cap.value_of(args[0]))
+
+
 @rule(torch.is_tensor)
 def _is_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return ConstVar(type(cap.realize(args[0])) is TensorVar)
