@@ -30,7 +30,7 @@ from ..guards import (
     TensorGrad,
 )
 from .breaks import Break, Raised
-from .capture import PLAIN_CONSTANTS, Capture, describe
+from .capture import PLAIN_CONSTANTS, Capture, describe, is_static_type
 from .frame import GeneratorVar, IteratorVar, inline
 from .trackers import (
     NONE,
@@ -130,6 +130,12 @@ def _iterator_type(tracker: IteratorVar) -> type:
     return type(iter(())) if type(owner) is TupleVar else type(iter([]))
 
 
+def shown_name(cls: type) -> str:
+    """A class as the interpreter's messages name it: those of C modules with the module."""
+    static = is_static_type(cls) and cls.__module__ != "builtins"
+    return f"{cls.__module__}.{cls.__name__}" if static else cls.__name__
+
+
 def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
     """``obj.name``; raises `Raised` with AttributeError as the program would."""
     found = find_attr(cap, obj, name)
@@ -138,7 +144,7 @@ def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
         what = (
             f"type object '{obj.value.__name__}'"
             if type(obj) is ConstVar and isinstance(obj.value, type)
-            else f"'{cls.__name__}' object"
+            else f"'{shown_name(cls)}' object"
         )
         if type(obj) is ConstVar and isinstance(obj.value, types.ModuleType):
             what = f"module '{obj.value.__name__}'"

@@ -10,6 +10,7 @@ import collections
 import operator
 
 from .attributes import get_attr
+from .builtin_rules import text
 from .iterator_rules import reverse_iter
 from .protocol import (
     BINARY,
@@ -105,7 +106,7 @@ def _methods_of_builtin_classes() -> None:
         for name, handler in (
             ("__iter__", lambda cap, args, kwargs: get_iter(cap, payload_of(args[0]))),
             ("__reversed__", lambda cap, args, kwargs: reverse_iter(cap, payload_of(args[0]))),
-            ("__getattribute__", lambda cap, args, kwargs: get_attr(cap, args[0], cap.value_of(args[1]))),
+            ("__getattribute__", lambda cap, args, kwargs: get_attr(cap, args[0], text(cap, args[1]))),
         ):
             descriptor = cls.__dict__.get(name)
             if descriptor is not None and descriptor not in RULES:
