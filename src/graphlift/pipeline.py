@@ -14,6 +14,7 @@ import torch.fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from graphlift import aot, buckets, config, logs
+from graphlift.aot.inference import without_inference_mode
 from graphlift.errors import BackendError
 from graphlift.record import Fallback, GraphRecord, discard, new_record
 from graphlift.report.plan_text import plan_text
@@ -57,6 +58,11 @@ def _compile(
     part: _Part,
     decompositions: Any,
 ) -> Callable[..., Any]:
+    inner = without_inference_mode(gm)
+    if inner is not None:
+        with torch.inference_mode():
+            run = _compile(inner, example_inputs, part, decompositions)
+        return torch.inference_mode()(run)
     record = new_record(sum(node.op.startswith("call_") for node in gm.graph.nodes))
 
     def compiler(name: str) -> Callable[..., Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+import graphlift
 from tests.capture.torch_program import real, seeded, torch_program
 
 X = real(3, 4, seed=1)
@@ -88,3 +90,25 @@ def test_scheduler(mo, x):
     o.step()
     s.step()
     return o.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_compiled_step_is_captured_twice_only(cls):
+    """Once without state and once with it; the number of the step is no constant of the graph."""
+    graphlift.reset()
+    models = [seeded(lambda: nn.Linear(4, 4))() for _ in range(2)]
+    optimizers = [cls(model.parameters(), lr=0.1) for model in models]
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    step = graphlift.compile(optimizers[1].step, backend=backend)
+    for seed in range(5):
+        for model, optimizer, take in zip(models, optimizers, (optimizers[0].step, step), strict=True):
+            optimizer.zero_grad()
+            model(real(3, 4, seed=seed)()).pow(2).sum().backward()
+            take()
+    assert len(graphs) == 2
+    assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))

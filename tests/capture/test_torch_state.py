@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.capture.torch_program import real, torch_program
+from tests.capture.torch_program import real, seeded, torch_program
 
 G = real(3, 4, grad=True)
 X = real(3, 4, seed=1)
@@ -556,3 +556,26 @@ def test_init_orthogonal(x):
     w = torch.empty(4, 4)
     nn.init.orthogonal_(w)
     return x @ w
+
+
+@torch_program(X)
+def test_inference_mode_mutates(x):
+    with torch.inference_mode():
+        x.add_(1)
+        y = x.sin()
+    return y
+
+
+class Inferring(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    @torch.inference_mode()
+    def forward(self, x):
+        return torch.relu(self.linear(x)).softmax(-1)
+
+
+@torch_program(seeded(Inferring), X)
+def test_inference_mode_forward(m, x):
+    return m(x)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, has_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import graphlift
-from tests.capture.torch_program import real, seeded, torch_program
+from tests.capture.torch_program import BACKENDS, real, seeded, torch_program
 
 G = real(3, 4, grad=True)
 X = real(3, 4, seed=1)
@@ -467,3 +468,37 @@ def test_dist_cat(x):
     d = torch.distributions.Categorical(logits=x)
     s = d.sample()
     return s, d.log_prob(s), torch.distributions.kl_divergence(d, d)
+
+
+def squares(x):
+    return (x * x).sum(-1)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_transforms_around_a_compiled_function(backend):
+    graphlift.reset()
+    compiled = graphlift.compile(squares, backend=backend)
+    x = X()
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), squares(x))
+        torch.testing.assert_close(torch.vmap(compiled)(x), squares(x))
+        torch.testing.assert_close(torch.func.grad(lambda t: compiled(t).sum())(x), 2 * x)
+        torch.testing.assert_close(torch.func.jvp(compiled, (x,), (x,))[1], 2 * squares(x))
+        torch.testing.assert_close(torch.func.hessian(compiled)(x[0]), 2 * torch.eye(4))
+
+
+def varying_sizes(x):
+    y = torch.vmap(lambda r: r * 2 + r.sum())(x)
+    y.register_hook(lambda g: g * y.shape[0])
+    return y.sin().sum()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inner_functions_at_several_sizes(backend):
+    graphlift.reset()
+    compiled = graphlift.compile(varying_sizes, backend=backend)
+    for rows in (3, 5, 7, 5):
+        x, reference = real(rows, 4, grad=True)(), real(rows, 4, grad=True)()
+        compiled(x).backward()
+        varying_sizes(reference).backward()
+        torch.testing.assert_close(x.grad, reference.grad)

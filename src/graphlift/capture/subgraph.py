@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+from ..guards import Source
 from .breaks import Break, Raised
 from .capture import Capture
 from .frame import GeneratorVar, IteratorVar
@@ -60,8 +61,10 @@ class SubBuilder(GraphBuilder):
         self.input_versions = self.outer.input_versions
         self.arrays = self.outer.arrays
 
-    def add_input(self, source: Any, real: torch.Tensor, fake: torch.Tensor) -> fx.Node:
-        return self.outer.add_input(source, real, fake)
+    def add_input(
+        self, source: Source, real: torch.Tensor, fake: torch.Tensor, array: bool = False
+    ) -> fx.Node:
+        return self.outer.add_input(source, real, fake, array)
 
     def constant(self, value: Any) -> fx.Node:
         raise Break("unsupported-call", f"a {type(value).__name__} used in an inner function")
