@@ -95,7 +95,10 @@ def _written(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return args[0].spec.shape  # type: ignore[no-any-return]
 
 
-_row("masked_fill.Scalar masked_fill.Tensor")(_pointwise)
+_row(
+    "masked_fill.Scalar masked_fill.Tensor floor_divide floor_divide.Scalar complex polar heaviside isclose gcd lcm "
+    "float_power.Tensor_Tensor float_power.Tensor_Scalar copysign.Tensor copysign.Scalar"
+)(_pointwise)
 _row("native_dropout sort sort.stable cummax cummin")(_shaped_as(0, 0))
 _row(
     "_softmax_backward_data _log_softmax_backward_data max_pool2d_with_indices_backward avg_pool2d_backward "
@@ -394,7 +397,9 @@ def _nll_loss2d(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return (target if args[3] == 0 else ()), ()
 
 
-@_row("mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss")
+@_row(
+    "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits soft_margin_loss"
+)
 def _loss(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = _pointwise(table, args, kwargs)
     numbers = [a for a in (*args[2:], *kwargs.values()) if isinstance(a, int)]
@@ -435,9 +440,8 @@ def _gather(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return index  # type: ignore[no-any-return]
 
 
-@_row("take bucketize.Tensor")
-def _like_index(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    return (args[1] if args[0].spec.dtype.is_floating_point and len(args) > 1 else args[0]).spec.shape  # type: ignore
+_row("take")(_shaped_as(1))
+_row("bucketize.Tensor")(_shaped_as(0))
 
 
 @_row("index.Tensor _unsafe_index.Tensor")
@@ -498,6 +502,59 @@ def _pad(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(shape)
 
 
+@_row(
+    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
+)
+def _border(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    pads = args[1]
+    for k in range(len(pads) // 2):  # a reflection reaches no further than the tensor does
+        size = args[0].spec.shape[-1 - k]
+        table.decide(Relation("<", max(pads[2 * k], pads[2 * k + 1]), size))
+    return _pad(table, args, kwargs)
+
+
+_row(
+    "reflection_pad1d_backward reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward "
+    "reflection_pad3d_backward replication_pad3d_backward glu_backward"
+)(_shaped_as(1))
+
+
+@_row("glu")
+def _glu(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = list(args[0].spec.shape)
+    d = argument(args, kwargs, 1, "dim", -1) % len(shape)
+    require_equal(table, shape[d] % 2, 0)
+    shape[d] = shape[d] // 2
+    return tuple(shape)
+
+
+@_row("pixel_shuffle")
+def _pixel_shuffle(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    *batch, channels, rows, columns = args[0].spec.shape
+    factor = args[1]
+    require_equal(table, channels % (factor * factor), 0)
+    return (*batch, channels // (factor * factor), rows * factor, columns * factor)
+
+
+@_row("pixel_unshuffle")
+def _pixel_unshuffle(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    *batch, channels, rows, columns = args[0].spec.shape
+    factor = args[1]
+    require_equal(table, rows % factor, 0)
+    require_equal(table, columns % factor, 0)
+    return (*batch, channels * factor * factor, rows // factor, columns // factor)
+
+
+_row("_cdist_backward")(_shaped_as(1))
+
+
+@_row("_cdist_forward")
+def _cdist(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    a, b = args[0].spec.shape, args[1].spec.shape
+    require_equal(table, a[-1], b[-1])
+    return (*broadcast(table, [a[:-2], b[:-2]]), a[-2], b[-2])
+
+
 @_row("repeat")
 def _repeat(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = (1,) * (len(args[1]) - len(args[0].spec.shape)) + args[0].spec.shape
@@ -554,6 +611,31 @@ def _arange(table: SymbolTable, args: tuple, kwargs: dict) -> Shape | None:
         return None
     distance = (end - start) if step > 0 else (start - end)
     return ((distance + abs(step) - 1) // abs(step),)
+
+
+@_row("randperm")
+def _randperm(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (args[0],)
+
+
+@_row("_fft_c2c")
+def _fft(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return args[0].spec.shape  # type: ignore[no-any-return]
+
+
+@_row("_fft_r2c")
+def _fft_real(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = list(args[0].spec.shape)
+    if args[3]:
+        shape[args[1][-1]] = shape[args[1][-1]] // 2 + 1
+    return tuple(shape)
+
+
+@_row("_fft_c2r")
+def _fft_back(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = list(args[0].spec.shape)
+    shape[args[1][-1]] = args[3]
+    return tuple(shape)
 
 
 @_row("linspace")

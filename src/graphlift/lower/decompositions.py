@@ -78,6 +78,19 @@ def _update(running: Tensor, value: Tensor, momentum: float) -> None:
     )
 
 
+def _over(total: Tensor, count: int | torch.SymInt) -> Tensor:
+    """``total / count``; a count that varies stays an integer."""
+    if isinstance(count, torch.SymInt):
+        return aten.div.Tensor(total, count)
+    return aten.mul.Tensor(total, 1 / count)
+
+
+def _unbiased(var: Tensor, count: int | torch.SymInt) -> Tensor:
+    if isinstance(count, torch.SymInt):
+        return aten.div.Tensor(aten.mul.Tensor(var, count), count - 1)
+    return aten.mul.Tensor(var, count / max(count - 1, 1))
+
+
 def _train(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
     momentum: float, eps: float,
@@ -88,7 +101,7 @@ def _train(
     if running_mean is not None:
         _update(running_mean, mean, momentum)
     if running_var is not None:
-        _update(running_var, aten.mul.Tensor(var, count / max(count - 1, 1)), momentum)
+        _update(running_var, _unbiased(var, count), momentum)
     saved = x.dtype if weight is None else weight.dtype
     return _normalise(x, mean, rstd, weight, bias), _as(mean, saved), _as(rstd, saved)
 
@@ -172,9 +185,9 @@ def native_batch_norm_backward(
     if mask[0]:
         dx = gradient
         if training:
-            slope = aten.mul.Tensor(aten.mul.Tensor(dot, 1 / count), aten.mul.Tensor(rstd, rstd))
+            slope = aten.mul.Tensor(_over(dot, count), aten.mul.Tensor(rstd, rstd))
             dx = aten.sub.Tensor(dx, aten.mul.Tensor(centred, _channels(slope, rank)))
-            dx = aten.sub.Tensor(dx, _channels(aten.mul.Tensor(total, 1 / count), rank))
+            dx = aten.sub.Tensor(dx, _channels(_over(total, count), rank))
         dx = _as(aten.mul.Tensor(dx, _channels(scale, rank)), x.dtype)
     parameter = x.dtype if weight is None else weight.dtype
     dw = _as(aten.mul.Tensor(dot, rstd), parameter) if mask[1] else None

@@ -354,7 +354,7 @@ class FloatNode:
     def has_hint(self) -> bool:
         return True
 
-    is_constant = has_hint
+    is_constant = is_int  # torch's operators on constants know ints and bools only
 
     def is_symbolic(self) -> bool:
         return False
