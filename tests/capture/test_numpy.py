@@ -120,7 +120,15 @@ def test_what_values_decide_breaks():
 @program()
 def test_methods_of_numbers(x: Tensor):
     least, n = np.finfo(np.float32).min, np.int64(5)
-    return float(least), n.item(), n.bit_count(), least.astype(np.float64), x + float(n), np.float32(0.1) + 1, n // 2
+    return (
+        float(least),
+        n.item(),
+        n.bit_count(),
+        least.astype(np.float64),
+        x + float(n),
+        np.float32(0.1) + 1,
+        n // 2,
+    )
 
 
 def test_numbers_are_guarded_by_value(compiler):
@@ -130,7 +138,14 @@ def test_numbers_are_guarded_by_value(compiler):
     backend = CountingBackend()
     compiled = compiler.compile(fn, backend=backend)
     x = torch.ones(2)
-    for number in (np.float64(0.5), np.float64(0.5), np.float32(0.5), np.int64(2), np.int64(1) + 1, np.float64("nan")):
+    for number in (
+        np.float64(0.5),
+        np.float64(0.5),
+        np.float32(0.5),
+        np.int64(2),
+        np.int64(1) + 1,
+        np.float64("nan"),
+    ):
         expected, found = fn(x, number), compiled(x, number)
         torch.testing.assert_close(found, expected, equal_nan=True)
     if compiler.name != "eager":
@@ -143,7 +158,14 @@ def test_arrays_of_constants(x: Tensor):
     half = np.arange(6, dtype=np.float32) / 2
     window = torch.from_numpy(np.hanning(3)).to(x.dtype)
     size = int(np.prod(x.shape)) + int(half.sum()) + int(np.ceil(half[3]))
-    return torch.from_numpy(grid) + size, x * window, half, torch.tensor(half[::2]), grid[1, 1], np.isclose(0, 0.0)
+    return (
+        torch.from_numpy(grid) + size,
+        x * window,
+        half,
+        torch.tensor(half[::2]),
+        grid[1, 1],
+        np.isclose(0, 0.0),
+    )
 
 
 def test_arrays_of_constants_are_made_anew_and_share_memory():
@@ -156,7 +178,12 @@ def test_arrays_of_constants_are_made_anew_and_share_memory():
     compiled = graphlift.compile(fn, backend="eager", fullgraph=True)
     for _ in range(2):
         a, b, t, c, same, _ = compiled(torch.ones(1))
-        assert (a.tolist(), b.tolist(), c.tolist(), same) == ([0, 1, 2, 3, 4, 5], [[2, 3], [4, 5]], [1, 1, 1], True)
+        assert (a.tolist(), b.tolist(), c.tolist(), same) == (
+            [0, 1, 2, 3, 4, 5],
+            [[2, 3], [4, 5]],
+            [1, 1, 1],
+            True,
+        )
         a += 10
         t.zero_()
         assert (b.tolist(), c.tolist()) == ([[12, 13], [14, 15]], [0, 0, 0])
@@ -186,4 +213,11 @@ def test_complex_arithmetic_is_numpys():
 
 @program(lambda: np.array([2, 0]))
 def test_arrays_as_arguments_of_torch(x: Tensor, order):
-    return x[order], x[None, order], x[np.arange(2)], torch.as_tensor(x.numpy()) + 1, torch.as_tensor(order, dtype=torch.float32), torch.FloatTensor(order)
+    return (
+        x[order],
+        x[None, order],
+        x[np.arange(2)],
+        torch.as_tensor(x.numpy()) + 1,
+        torch.as_tensor(order, dtype=torch.float32),
+        torch.FloatTensor(order),
+    )

@@ -33,7 +33,7 @@ _FACTORIES = frozenset(
 
 
 def know(fake: FakeTensor, value: Tensor) -> None:
-    """Remember that the storage of ``fake`` holds what ``value``, which nobody writes, holds; nothing if it is large."""
+    """Remember that the storage of ``fake`` holds what ``value``, which nobody writes, holds; not if it is large."""
     plain = (
         value.device == _CPU and value.layout is torch.strided and not value.is_conj() and not value.is_neg()
     )
