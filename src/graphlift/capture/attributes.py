@@ -381,14 +381,14 @@ def _python_module_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | Non
     var = cap.globals_memo.get(id(module.__dict__))
     if var is None:
         var = cap.globals_var(module.__dict__)
+    if name == "__dict__":
+        return var
+    missing = name not in module.__dict__
+    value = getattr(module, name, ABSENT) if missing else ABSENT  # which a lazy module then keeps in its dict
     found = cap.dict_get(var, name)
     if found is not None:
         return found
-    if name == "__dict__":
-        return var
-    try:
-        value = getattr(module, name)
-    except AttributeError:
+    if value is ABSENT:
         return None
     return cap.wrap(value, Const(value, f"{module.__name__.replace('.', '_')}_{name}"))
 
