@@ -1,4 +1,4 @@
-"""Models whose batch, length and image sizes vary, with generated code: one compilation, equal to eager at every size."""
+"""Models whose batch, length and image sizes vary: one compilation, equal to eager at every size."""
 
 from __future__ import annotations
 
