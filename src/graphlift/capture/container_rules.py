@@ -203,6 +203,8 @@ def _dict_pop(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if found is None:
         if len(args) > 2 or "default" in kwargs:
             return cap.realize(args[2] if len(args) > 2 else kwargs["default"])
+        if target.cls is collections.OrderedDict:
+            return run(cap, collections.OrderedDict.pop, args, kwargs)
         raise key_error(cap, args[1])
     cap.dict_del(target, key)
     return found
