@@ -209,3 +209,20 @@ class Doubling(dict):
 def test_fromkeys(x: Tensor):
     ordered = collections.OrderedDict.fromkeys([1], 2)
     return dict.fromkeys((1, 2), x + 1), Doubling.fromkeys("ab", 3), {}.fromkeys("xy"), ordered
+
+
+@program(lambda: torch.tensor(2.0), breaks=True)
+def test_searches_among_tensors(x: Tensor, y: Tensor):
+    items = [y + 1, y, x.sum(), y]
+    return (
+        items.count(y),
+        tuple(items).count(items[2]),
+        items.index(y),
+        items.index(y, 2),
+        x + tuple(items).index(y),
+    )
+
+
+@program(lambda: torch.tensor(2.0), breaks=True)
+def test_search_that_finds_no_tensor(x: Tensor, y: Tensor):
+    return [y, y + 1].index(y - 1)

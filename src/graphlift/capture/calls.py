@@ -22,6 +22,7 @@ import torch
 from ..fake import value_of
 from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
+from . import polyfills
 from .arity import arrange
 from .attributes import LRU_CACHE, bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
@@ -166,8 +167,6 @@ CODE_RULES: dict[types.CodeType, Callable[[Capture, ConstVar, Args, Kwargs], Tra
 
 def _call_getter(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     """`operator.itemgetter` and kin: known by what they were made with."""
-    from . import polyfills
-
     if "args" not in fn.slots:
         assert fn.obj is not None and fn.source is not None
         cap.guard(IdIs(fn.source, fn.obj))
@@ -202,6 +201,8 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
         if arranged is None:
             return _refused(cap, value, args, kwargs)
         return found(cap, *arranged)
+    if type(value) is types.MethodDescriptorType and value in SEARCHES and _meets_tensors(cap, args):
+        return inline(cap, ConstVar(SEARCHES[value]), args, kwargs, link)
     mark = mark_of(value)
     if mark is not None:
         return _call_marked(cap, fn, mark, args, kwargs)
@@ -212,6 +213,23 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
     if isinstance(value, LRU_CACHE):
         return _call_lru_cache(cap, value, args, kwargs)
     return call_c(cap, value, args, kwargs)
+
+
+#: Searches of sequences: comparing tensors gives tensors, whose truth only values tell, in the middle of the search.
+SEARCHES: dict[Any, Any] = {
+    list.count: polyfills.count_,
+    tuple.count: polyfills.count_,
+    list.index: polyfills.index_,
+    tuple.index: polyfills.index_,
+}
+
+
+def _meets_tensors(cap: Capture, args: Args) -> bool:
+    sequence = cap.realize(args[0]) if args else None
+    if type(sequence) not in (ListVar, TupleVar):
+        return False
+    searched = [*sequence.items, *args[1:2]]  # type: ignore[union-attr]
+    return any(type(cap.realize(item)) is TensorVar for item in searched)
 
 
 def _refused(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:

@@ -109,6 +109,21 @@ def product_(*iterables, repeat=1):
     return iter(result)
 
 
+def count_(sequence, value, /):
+    found = 0
+    for item in sequence:
+        if item is value or item == value:
+            found += 1
+    return found
+
+
+def index_(sequence, value, /, *bounds):
+    for position in range(len(sequence))[slice(*bounds, *(None,) * (2 - len(bounds)))]:
+        if sequence[position] is value or sequence[position] == value:
+            return position
+    return type(sequence)().index(value)  # its ValueError
+
+
 def islice_(iterable, *limits):
     bounds = slice(*limits)
     start, stop, step = bounds.start or 0, bounds.stop, 1 if bounds.step is None else bounds.step
