@@ -444,3 +444,27 @@ def test_an_index_out_of_range_is_the_programs_error() -> None:
     graphlift.mark_dynamic(x, 0)
     with pytest.raises(IndexError):
         compiled(x)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = 3
+        self.norm = torch.nn.LayerNorm(3)
+
+    def forward(self, x, sizes):
+        return self.norm(x) * self.factor + sizes["n"][0]
+
+
+def test_what_objects_hold_is_configuration() -> None:
+    """With ``dynamic=True`` the arguments vary, and what is in them; attributes of modules do not."""
+    model = Scaled()
+    backend = Counting()
+    compiled = graphlift.compile(model, backend=backend, dynamic=True)
+    for n in (4, 7):
+        x = torch.randn(n, 3)
+        same(compiled(x, {"n": [n]}), model(x, {"n": [n]}))
+    assert len(backend.graphs) == 1
+    model.factor = 5
+    same(compiled(x, {"n": [9]}), model(x, {"n": [9]}))
+    assert len(backend.graphs) == 2

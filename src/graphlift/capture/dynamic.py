@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..guards import Arg, Source, TensorSize
+from ..guards import Arg, DictItem, SeqItem, Source, TensorSize
 from ..shapes.expr import Range
 from ..shapes.table import VARIES, SymbolTable
 
@@ -113,10 +113,10 @@ class SizePolicy:
 
 
 def _from_arguments(source: Source) -> bool:
-    at: Source | None = source
-    while at is not None and at.parent is not None:
-        at = at.parent
-    return isinstance(at, Arg)
+    """Whether it is an argument, or in a container that is one: what objects hold is configuration."""
+    while isinstance(source, (SeqItem, DictItem)):
+        source = source.base
+    return isinstance(source, Arg)
 
 
 def _marked(marks: dict[str, Any], dim: int) -> Choice | None:
