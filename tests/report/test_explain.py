@@ -43,6 +43,32 @@ def test_breaks_name_the_users_line() -> None:
     assert "print(" in reason.user_stack()
 
 
+def test_a_break_in_a_loop_is_one_place() -> None:
+    def loop(x: torch.Tensor) -> torch.Tensor:
+        for step in range(5):
+            x = x + step
+            print("step")
+        return x
+
+    told = graphlift.explain(loop, backend="eager")(X)
+    assert told.graph_break_count == len(told.break_sites) == 1
+    site = told.break_sites[0]
+    assert (
+        site.times == len(told.break_reasons) > 1 and site.reason.lineno == loop.__code__.co_firstlineno + 3
+    )
+    assert str(told).count('print("step")') == 1 and site.reason.reason.remedy[:20] in str(told)
+    assert "handover" not in str(told) and "stack0" not in str(told)
+
+
+def test_the_stack_is_the_users() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / x.max().item()
+
+    told = graphlift.explain(Net(), backend="eager")(X)
+    assert [frame.name.rpartition(".")[2] for frame in told.break_reasons[0].user_frames] == ["forward"]
+
+
 def test_text_and_html_tell_it() -> None:
     told = graphlift.explain(broken, backend="eager")(X)
     text = str(told)
