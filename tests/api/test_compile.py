@@ -560,3 +560,23 @@ def test_frozen_layer_before_batch_norm_is_compiled() -> None:
     twin(x).square().sum().backward()
     for mine, its in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, its.grad)
+
+
+def test_a_function_of_torch_that_is_compiled_itself_is_captured() -> None:
+    backend = Counting()
+    x = torch.randn(3, 4)
+    compiled = graphlift.compile(torch.nn.functional.softmax, backend=backend)
+    assert torch.equal(compiled(x, dim=1), x.softmax(1)) and len(backend.graphs) == 1
+
+
+def test_a_recompile_names_the_callables_own_entry() -> None:
+    def make(k: float) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: x * k
+
+    first, second = (graphlift.compile(make(k), backend="eager", dynamic=False) for k in (2.0, 3.0))
+    first(torch.ones(3))
+    second(torch.ones(3))
+    first(torch.ones(3))
+    second(torch.ones(4))
+    (varied,) = graphlift.advise(second).varied
+    assert varied.subject == "x.shape[0]" and varied.values == (3, 4)

@@ -118,6 +118,7 @@ typedef struct {
 } Pending;
 
 THREAD_LOCAL Compiled *active_owner;   /* held by the C frame that set it */
+THREAD_LOCAL Compiled *asking_owner;   /* whose handler is running, with the hook off */
 THREAD_LOCAL Pending pending;
 
 static Py_ssize_t extra_index = -1;

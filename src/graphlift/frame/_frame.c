@@ -226,7 +226,7 @@ frame_entries(PyObject *module, PyObject *value)
     CodeState *state = get_state(code);
     for (Py_ssize_t i = 0; state != NULL && i < state->entries.count; i++) {
         Entry *entry = state->entries.items[i];
-        if (entry->check == NULL || (active_owner != NULL && entry->owner != active_owner)) {
+        if (entry->check == NULL || (asking_owner != NULL && entry->owner != asking_owner)) {
             continue;
         }
         PyObject *pair = PyTuple_Pack(2, entry->check, entry->replacement);
@@ -329,7 +329,8 @@ frame_hook_active(PyObject *module, PyObject *unused)
 static PyObject *
 frame_current_owner(PyObject *module, PyObject *unused)
 {
-    return Py_NewRef(active_owner == NULL ? Py_None : (PyObject *)active_owner);
+    Compiled *owner = active_owner != NULL ? active_owner : asking_owner;
+    return Py_NewRef(owner == NULL ? Py_None : (PyObject *)owner);
 }
 
 static PyObject *
@@ -376,7 +377,7 @@ frame_type_version(PyObject *module, PyObject *value)
 static PyMethodDef methods[] = {
     {"set_skip", frame_set_skip, METH_O, "Never handle frames of this code object (or function)."},
     {"is_skipped", frame_is_skipped, METH_O, "Whether frames of this code object are never handled."},
-    {"entries", frame_entries, METH_O, "The (check, replacement) pairs of a code object, most recently hit first; inside a compiled callable, its own."},
+    {"entries", frame_entries, METH_O, "The (check, replacement) pairs of a code object, most recently hit first; in a handler, its owner's."},
     {"entry_count", frame_entry_count, METH_O, "How many entries a code object has, of all compiled callables."},
     {"clear", frame_clear, METH_O, "Forget all entries of a code object, and whether it is skipped."},
     {"remove_entry", (PyCFunction)(void (*)(void))frame_remove_entry, METH_FASTCALL,
@@ -394,7 +395,7 @@ static PyMethodDef methods[] = {
     {"set_forced_eager", frame_set_forced_eager, METH_O,
      "While true, frames run as they are; what is compiled for them stays."},
     {"hook_active", frame_hook_active, METH_NOARGS, "Whether frames of this thread are being handled."},
-    {"current_owner", frame_current_owner, METH_NOARGS, "The CompiledCallable this thread is in, or None."},
+    {"current_owner", frame_current_owner, METH_NOARGS, "The CompiledCallable this thread is in, or whose handler is running, or None."},
     {"hook_installed", frame_installed, METH_NOARGS, "Whether the interpreter calls the hook at all."},
     {"dict_version", frame_dict_version, METH_O, "A number that changes when the dict changes."},
     {"type_version", frame_type_version, METH_O, "The version tag of a type, 0 while it has none."},

@@ -189,8 +189,9 @@ ask_handler(Compiled *owner, PyCodeObject *code, PyObject **call, Py_ssize_t nar
         return ASK_EAGER;
     }
     int outcome = ASK_ERROR;
-    Compiled *saved = active_owner;
+    Compiled *saved = active_owner, *asking = asking_owner;
     active_owner = NULL;
+    asking_owner = owner;
     PyObject *answer = NULL, *number = PyLong_FromSsize_t(recompiles), *args = PyTuple_New(nargs);
     if (number == NULL || args == NULL) {
         goto done;
@@ -253,6 +254,7 @@ ask_handler(Compiled *owner, PyCodeObject *code, PyObject **call, Py_ssize_t nar
     }
 done:
     active_owner = saved;
+    asking_owner = asking;
     Py_XDECREF(answer);
     Py_XDECREF(args);
     Py_XDECREF(number);
