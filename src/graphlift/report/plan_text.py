@@ -191,6 +191,8 @@ class _ExpressionWriter:
     def _expression(self, node: Node) -> str:
         if node.op == "const":
             return str(node.attr)
+        if node.op == "size":
+            return f"({node.attr})" if " " in str(node.attr) else str(node.attr)
         if node.op == "axis":
             return f"i{node.attr}"
         if node.op == "reduced":
