@@ -477,6 +477,8 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         if cls in PLAIN_CONSTANTS or numpy_constant:
             return _construct_constant(cap, cls, args, kwargs)
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
+    if issubclass(cls, BaseExceptionGroup):
+        raise Break("unsupported-object", "a group of exceptions made in the captured code")
     if issubclass(cls, BaseException) and cls.__module__ == "builtins" and (exception_values(cls) or kwargs):
         return _builtin_exception(cap, cls, args, kwargs)
     new = cap.type_attr(cls, "__new__")

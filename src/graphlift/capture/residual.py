@@ -412,7 +412,7 @@ class Residual:
         if builtin is enumerate:
             text = f"enumerate({parts}, {tracker.extra['count']})"
         elif builtin is zip:
-            text = f"zip({parts}, strict={tracker.extra['strict']})"
+            text = f"zip({parts}{', ' if parts else ''}strict={tracker.extra['strict']})"
         elif builtin is itertools.count:
             text = f"{self.constant(itertools.count)}({tracker.extra['count']!r}, {tracker.extra['step']!r})"
         else:
