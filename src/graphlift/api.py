@@ -198,8 +198,9 @@ class Handler:
         if func.__code__ in _UNCOMPILED:
             return _UNCOMPILED[func.__code__]
         control.saw(func.__code__)
-        if self._capture is None:
-            self._capture = _load_capture(self.options)
+        capture = self._capture  # another thread may reset meanwhile
+        if capture is None:
+            capture = self._capture = _load_capture(self.options)
         settings = self._shared_settings() if recompiles < config.cache_size_limit else None
         if settings is not None:
             found = sharing.find(func.__code__, settings, func, args)
@@ -207,7 +208,7 @@ class Handler:
                 self.options.event(_reuse(func))
                 return found
         with stage("capture"):
-            answer = self._capture(func, args, recompiles)
+            answer = capture(func, args, recompiles)
         if settings is not None and type(answer) is tuple:
             sharing.publish(func.__code__, settings, *answer)
         return answer

@@ -76,10 +76,11 @@ def test_threads_share_compiled_functions() -> None:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(SECONDS + 60)
+    with graphlift.config.patch(cache_size_limit=64):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS + 60)
     assert not any(thread.is_alive() for thread in threads), "a deadlock"
     assert not errors, errors[0]
     assert all(calls)
