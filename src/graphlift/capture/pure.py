@@ -8,10 +8,10 @@ the same arguments.
 from __future__ import annotations
 
 import _bisect
-import _collections
+import _collections  # type: ignore[import-not-found]
 import _heapq
 import _operator
-import _string
+import _string  # type: ignore[import-not-found]
 import _struct
 import binascii
 import builtins
