@@ -122,7 +122,10 @@ def _trace(
         traced = _Outputs(rec, given, around)
         try:
             traced.classify(outs)
-        except (RuntimeError, IndexError) as e:  # a view whose history autograd refuses to give, or cannot make again
+        except (
+            RuntimeError,
+            IndexError,
+        ) as e:  # a view whose history autograd refuses to give, or cannot make again
             raise FallBack(str(e)) from None
         has_backward = any(around.differentiable)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves) if has_backward else 0
@@ -389,9 +392,9 @@ class _Outputs:
                 plan = self._plan(out)
             self.around.outputs.append(plan)
         paths = [p.path for p in self.around.outputs if isinstance(p, (FromInput, FromSlot))]
-        restrided = sum(any(s.in_place for s in path) for path in paths)
+        restrided = sum(any(s.in_place for s in path) for path in paths) + len(self.around.metadata)
         untracked = sum(any(not s.grad_mode for s in path) for path in paths)
-        if restrided and untracked and len(paths) > 1:
+        if restrided and untracked and len(paths) + len(self.around.metadata) > 1:
             # Rebuilding one counts as a change of the other, which autograd allows in program order only.
             raise FallBack("views made without grad beside aliases whose metadata changed in place")
         if any(_restrides_base(path, other) for path in paths for other in paths if path is not other):
