@@ -140,7 +140,9 @@ def shown_callee(cap: Capture, callee: Tracker) -> str:
     qualname = value.qualname if type(value) is FunctionVar else getattr(value, "__qualname__", None)
     if qualname is None:
         raise Break("unsupported-call", f"arguments that {describe(callee)} does not take")
-    module = value.globals_.get("__name__") if type(value) is FunctionVar else getattr(value, "__module__", None)
+    module = (
+        value.globals_.get("__name__") if type(value) is FunctionVar else getattr(value, "__module__", None)
+    )
     return f"{module}.{qualname}()" if module not in (None, "builtins") else f"{qualname}()"
 
 

@@ -154,8 +154,18 @@ def _refuses(cap: Capture, operand: Tracker) -> bool:
     """Whether a tensor's operator returns NotImplemented for it: nothing that torch could read a tensor from."""
     if type(operand) is not ObjectVar or operand.payload is not None:
         return False
-    reads = ("__torch_function__", "__array__", "__len__", "__getitem__", "__iter__", "__index__", "__float__")
-    return all(cap.type_attr(operand.cls, name) is ABSENT for name in (*reads, "__int__", "__complex__", "__bool__"))
+    reads = (
+        "__torch_function__",
+        "__array__",
+        "__len__",
+        "__getitem__",
+        "__iter__",
+        "__index__",
+        "__float__",
+    )
+    return all(
+        cap.type_attr(operand.cls, name) is ABSENT for name in (*reads, "__int__", "__complex__", "__bool__")
+    )
 
 
 def _try_special(cap: Capture, obj: Tracker, method: str, other: Tracker) -> Tracker | None:
