@@ -77,6 +77,7 @@ from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter
 from .reasons import BreakReason, StackFrame
 from .region import Region
+from .rerun import may_run_again, run_again
 from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
 from .torch_state import StateSnapshot, foreign_mode
@@ -471,6 +472,7 @@ def _finish(
     compiled = None
     timings = {"capture": capture_seconds}
     head: list[str] = []
+    params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
     if cap.builder.op_count or residual.outputs:
         gm = cap.builder.finish(residual.outputs, cap.restore_calls)
         start = time.perf_counter()
@@ -489,13 +491,14 @@ def _finish(
             inputs = f"({', '.join(parts)},)"
         names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
+        if may_run_again(cap.builder):
+            head = _running_again(head, residual, params)
     state: list[str] = []
     if cap.restore_calls:
         state = [
             f"{residual.constant(fn)}({', '.join(residual.constant(a) for a in call_args)})"
             for fn, call_args in cap.state_log
         ]
-    params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
     body = [*head, *residual.lines, *state, tail]
     name = re.sub(r"\W+", "_", code.co_name) + ("_resumed" if origin(code) else "") + "_compiled"
     replacement, text = build_function(name, params, residual, body)
@@ -519,6 +522,18 @@ def _finish(
         op_count=cap.builder.op_count,
         compiled=compiled,
     )
+
+
+def _running_again(run: list[str], residual: Residual, params: list[str]) -> list[str]:
+    residual.names["__run_again"] = run_again
+    return [
+        "failure = None",
+        "try:",
+        *(f"    {line}" for line in run),
+        "except Exception as error:",
+        "    failure = error",
+        f"if failure is not None: return __run_again(failure, __func, {''.join(p + ', ' for p in params)})",
+    ]
 
 
 def _eager_reason(problem: Exception, func: types.FunctionType, reason: BreakReason | None) -> BreakReason:
@@ -561,7 +576,7 @@ def _size_guards(cap: Capture, residual: Residual) -> list[Any]:
         if symbol in used or source in fetched or type(source) is TensorSize:
             origin = table.origins[symbol]
             guards += [(relation, "") for relation in in_range(symbol, origin.bounds)]
-    table.frozen = True
+    table.freeze()
     return [
         SizeRelation(relation, symbols, tuple(cap.size_sources[s] for s in symbols), where)
         for relation, where in (*guards, *facts)

@@ -1,0 +1,84 @@
+"""Errors that only the data bring about: the frame's effects, its exception and its traceback are eager's."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+LOG: list[Any] = []
+EMBEDDING = torch.arange(15.0).reshape(5, 3)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls = 0
+        self.seen: list[int] = []
+
+
+def effects_before(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    c.calls += 1
+    LOG.append("before")
+    y = EMBEDDING[i] + x
+    c.seen.append(1)
+    LOG.append("after")
+    return y
+
+
+def nested(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    c.seen.append(0)
+    y = effects_before(x, i, c)
+    c.seen.append(2)
+    return y * 2
+
+
+def after_a_break(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    y = x * 2
+    print("native")
+    return effects_before(y, i, c).sum()
+
+
+def in_a_loop(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    for k in range(3):
+        print(k)
+        x = torch.gather(x, 0, i) + k
+        c.calls += 1
+    return x
+
+
+def singular(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    c.calls = 5
+    return torch.linalg.inv(x[:2, :2] * 0)
+
+
+CASES = [effects_before, nested, after_a_break, in_a_loop, singular]
+
+
+def outcome(run: Callable[..., Any], i: torch.Tensor) -> dict[str, Any]:
+    c, x = Counter(), torch.ones(3, 3)
+    LOG.clear()
+    found: dict[str, Any] = {}
+    try:
+        found["result"] = run(x, i, c).tolist()
+    except Exception as error:
+        lines = traceback.extract_tb(error.__traceback__)
+        found["error"] = (type(error), str(error), error.__context__, error.__cause__)
+        found["lines"] = [(f.name, f.lineno) for f in lines if f.filename == __file__ and f.name != "outcome"]
+    return found | {"state": vars(c), "log": list(LOG)}
+
+
+@pytest.mark.parametrize("fn", CASES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "auto"])
+def test_effects_errors_and_lines_are_eagers(compiler, fn: Callable[..., Any], backend: str, capsys) -> None:
+    good, bad = torch.zeros(3, 3, dtype=torch.long)[0], torch.tensor([0, 9, 1])
+    if fn is in_a_loop:
+        good, bad = torch.zeros(3, 3, dtype=torch.long), torch.full((3, 3), 7)
+    compiled = compiler.compile(fn, backend=backend)
+    for i in (good, bad, good, bad):
+        want = outcome(fn, i)
+        printed = capsys.readouterr().out
+        got = outcome(compiled, i)
+        assert got == want and capsys.readouterr().out == printed
