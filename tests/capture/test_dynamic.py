@@ -468,3 +468,23 @@ def test_what_objects_hold_is_configuration() -> None:
     model.factor = 5
     same(compiled(x, {"n": [9]}), model(x, {"n": [9]}))
     assert len(backend.graphs) == 2
+
+
+def test_nothing_of_the_users_is_kept_alive() -> None:
+    import gc
+    import weakref
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return x * x.shape[0]
+
+    model = Doubled()
+    compiled = graphlift.compile(model.forward, backend=Counting(aot=True))
+    held = []
+    for n in SIZES:
+        x = torch.randn(n, 3)
+        held.append(weakref.ref(x))
+        compiled(x)
+    del x
+    gc.collect()
+    assert [ref() for ref in held] == [None] * len(SIZES)

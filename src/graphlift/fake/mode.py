@@ -110,7 +110,8 @@ class FakeMode(TorchDispatchMode):
     def from_real(self, t: Tensor, spec: Spec | None = None) -> FakeTensor:
         """The fake of a real tensor: the same fake each time, aliasing the fakes of its aliases.
 
-        `spec` gives its metadata where they are not those of now (symbolic sizes). Raises: Unsupported for tensors without strides or storage (sparse, nested, quantized, subclasses).
+        `spec` gives its metadata where they are not those of now (symbolic sizes).
+        Raises: Unsupported for tensors without strides or storage (sparse, nested, quantized, subclasses).
         """
         if type(t) is FakeTensor:
             return t

@@ -83,16 +83,16 @@ _row(
     "clone _to_copy zeros_like ones_like empty_like full_like rand_like randn_like randint_like randint_like.low_dtype "
     "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax flip roll tril triu renorm fill.Scalar "
     "fill.Tensor slice_scatter select_scatter diagonal_scatter as_strided_scatter "
-    "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src scatter.value "
-    "scatter_add scatter_reduce.two _euclidean_dist uniform normal_functional zero native_dropout_backward "
-    "exponential lift alias_copy detach_copy alias detach bernoulli.Tensor"
+    "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src "
+    "scatter.value scatter_add scatter_reduce.two _euclidean_dist uniform normal_functional zero "
+    "native_dropout_backward exponential lift alias_copy detach_copy alias detach bernoulli.Tensor"
 )(_shaped_as(0))
 
 
 @_row("copy masked_scatter")
 def _written(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     broadcast(table, [t.spec.shape for t in args[:2]])
-    return args[0].spec.shape  # type: ignore[no-any-return]
+    return args[0].spec.shape
 
 
 _row(
@@ -255,14 +255,17 @@ def _pooled(
 
 def _max_pool(count: int) -> SizeRule:
     def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-        found = [argument(args, kwargs, i, n, d) for i, n, d in _MAX_POOL]
-        shape = _pooled(table, args[0].spec.shape, args[1], *found, count)
+        stride, padding = argument(args, kwargs, 2, "stride", []), argument(args, kwargs, 3, "padding", 0)
+        dilation, ceil = (
+            argument(args, kwargs, 4, "dilation", 1),
+            argument(args, kwargs, 5, "ceil_mode", False),
+        )
+        shape = _pooled(table, args[0].spec.shape, args[1], stride, padding, dilation, ceil, count)
         return shape, shape
 
     return rule
 
 
-_MAX_POOL = ((2, "stride", []), (3, "padding", 0), (4, "dilation", 1), (5, "ceil_mode", False))
 _row("max_pool2d_with_indices")(_max_pool(2))
 _row("max_pool3d_with_indices")(_max_pool(3))
 
@@ -281,9 +284,9 @@ _row("avg_pool3d")(_avg_pool(3))
 
 
 @_row(
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_bilinear2d upsample_linear1d "
-    "upsample_bicubic2d _upsample_bilinear2d_aa upsample_nearest3d upsample_trilinear3d _upsample_nearest_exact1d "
-    "_upsample_nearest_exact2d"
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_bilinear2d "
+    "upsample_linear1d upsample_bicubic2d _upsample_bilinear2d_aa upsample_nearest3d upsample_trilinear3d "
+    "_upsample_nearest_exact1d _upsample_nearest_exact2d"
 )
 def _resized(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     size = tuple(args[1])
@@ -437,7 +440,7 @@ def _gather(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     for k, (n, m) in enumerate(zip(shape, index, strict=False)):
         if k != d and n != m:
             table.decide(Relation("<=", m, n))
-    return index  # type: ignore[no-any-return]
+    return index
 
 
 _row("take")(_shaped_as(1))
@@ -620,7 +623,7 @@ def _randperm(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 
 @_row("_fft_c2c")
 def _fft(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    return args[0].spec.shape  # type: ignore[no-any-return]
+    return args[0].spec.shape
 
 
 @_row("_fft_r2c")

@@ -99,7 +99,7 @@ def full_shape(table: SymbolTable, numel: SizeLike, sizes: Sequence[SizeLike]) -
 
 
 def view_strides(table: SymbolTable, spec: Spec, shape: Shape) -> Shape | None:
-    """Strides of the same memory seen as another shape; the hints say how dimensions go together, facts that they do."""
+    """Strides of the same memory as another shape: hints say how dimensions go together, facts that they do."""
     hint = table.hint
     strides: list[SizeLike] = [0] * len(shape)
     place = len(shape) - 1

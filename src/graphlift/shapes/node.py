@@ -82,7 +82,7 @@ class SizeNode:
     def int_(self) -> int:
         return self.table.specialize(self.expr, "used as a plain number")
 
-    def guard_int(self, file: str = "", line: int = 0) -> int:
+    def guard_int(self, file: Any = "", line: int = 0) -> int:
         return self.int_()
 
     def sym_float(self) -> FloatNode:
@@ -148,7 +148,7 @@ class SizeNode:
         return both if less is None else if_less.expr if less else if_not.expr
 
     # -- comparisons
-    def _ask(self, op: str, left: SizeLike, right: SizeLike) -> TruthNode:
+    def _ask(self, op: Any, left: SizeLike, right: SizeLike) -> TruthNode:
         return TruthNode(Relation(op, left, right), self.table)
 
     def eq(self, other: SizeNode) -> TruthNode:
@@ -205,7 +205,7 @@ class SizeNode:
 
 
 def _expr(node: Any) -> SizeLike:
-    return node.expr if isinstance(node, SizeNode) else node.maybe_as_int()  # type: ignore[no-any-return]
+    return node.expr if isinstance(node, SizeNode) else node.maybe_as_int()
 
 
 def is_packed(
@@ -291,12 +291,12 @@ class TruthNode:
     def bool_(self) -> bool:
         return self.value if isinstance(self.value, bool) else self.table.decide(self.value)
 
-    def guard_bool(self, file: str = "", line: int = 0) -> bool:
+    def guard_bool(self, file: Any = "", line: int = 0) -> bool:
         return self.bool_()
 
     expect_true = guard_size_oblivious = guard_or_false = guard_or_true = guard_bool
 
-    def statically_known_true(self, file: str = "", line: int = 0) -> bool:
+    def statically_known_true(self, file: Any = "", line: int = 0) -> bool:
         known = self.value if isinstance(self.value, bool) else self.table.is_true(self.value)
         return known is True
 
@@ -332,6 +332,20 @@ class TruthNode:
 
     def sym_float(self) -> FloatNode:
         return FloatNode(float(self.bool_()), self.table)
+
+
+def _arithmetic(operation: Callable[[float, float], float]) -> Any:
+    def method(self: FloatNode, other: FloatNode) -> FloatNode:
+        return FloatNode(operation(self.value, other.value), self.table)
+
+    return method
+
+
+def _comparison(operation: Callable[[float, float], bool]) -> Any:
+    def method(self: FloatNode, other: FloatNode) -> TruthNode:
+        return TruthNode(operation(self.value, other.value), self.table)
+
+    return method
 
 
 class FloatNode:
@@ -370,7 +384,7 @@ class FloatNode:
 
     _graph_repr = __repr__ = str
 
-    def guard_float(self, file: str = "", line: int = 0) -> float:
+    def guard_float(self, file: Any = "", line: int = 0) -> float:
         return self.value
 
     def wrap_float(self, value: float) -> FloatNode:
@@ -383,18 +397,6 @@ class FloatNode:
         return self
 
     sym_float = clone
-
-    def _arithmetic(operation: Callable[[float, float], float]) -> Any:
-        def method(self: FloatNode, other: FloatNode) -> FloatNode:
-            return FloatNode(operation(self.value, other.value), self.table)
-
-        return method
-
-    def _comparison(operation: Callable[[float, float], bool]) -> Any:
-        def method(self: FloatNode, other: FloatNode) -> TruthNode:
-            return TruthNode(operation(self.value, other.value), self.table)
-
-        return method
 
     add = _arithmetic(lambda a, b: a + b)
     sub = _arithmetic(lambda a, b: a - b)
@@ -411,7 +413,6 @@ class FloatNode:
     le = _comparison(lambda a, b: a <= b)
     gt = _comparison(lambda a, b: a > b)
     ge = _comparison(lambda a, b: a >= b)
-    del _arithmetic, _comparison
 
     def neg(self) -> FloatNode:
         return FloatNode(-self.value, self.table)
@@ -453,8 +454,8 @@ def size_nodes(size: Expr, node_of: Callable[[SizeLike], Any], call: Callable[..
     if isinstance(size, Compound):
         parts = [_node(arg, node_of) for arg in size.args]
         total = parts[0]
-        for part in parts[1:]:
-            total = call(_FUNCTIONS[type(size)], total, part)
+        for following in parts[1:]:
+            total = call(_FUNCTIONS[type(size)], total, following)
         return total
     if len(size.terms) == 1:
         ((monomial, coefficient),) = size.terms

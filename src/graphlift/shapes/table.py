@@ -86,6 +86,10 @@ class Fact:
     where: str
 
 
+def _nowhere() -> str:
+    return ""
+
+
 class SymbolTable:
     """The symbols of one capture; see the module's head."""
 
@@ -96,12 +100,17 @@ class SymbolTable:
         self.origins: dict[Symbol, Origin] = {}
         self.facts_by_relation: dict[Relation, Fact] = {}
         self.frozen = False
-        self.where: Callable[[], str] = lambda: ""
+        self.where: Callable[[], str] = _nowhere
         self._witness: Env | None = None
         self._proven: dict[Relation, bool] = {}
         self.relied_on: set[Symbol] = set()  # whose ranges answered a question
         self._open: set[Relation] = set()  # what nothing proved, as long as no fact is added
         self.recipes: dict[object, object] = {}  # what operators give for sizes of this table
+
+    def freeze(self) -> None:
+        """The guards are made: nothing open is decided any more, and what captured them is let go."""
+        self.frozen = True
+        self.where = _nowhere
 
     def again(self) -> SymbolTable:
         """An empty table for another attempt with the same knowledge."""
@@ -259,7 +268,7 @@ class SymbolTable:
         line = _linear(distance, symbol)
         if line is None or not isinstance(line[1], int):
             return
-        slope, rest = line
+        slope, rest = line[0], line[1]
         limit = -rest // slope if slope > 0 else -(rest // slope)
         bound = Range(None, limit) if slope > 0 else Range(limit, None)
         self.ranges[symbol] = self.ranges[symbol] & bound
