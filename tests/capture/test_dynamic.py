@@ -366,6 +366,14 @@ def test_ints_vary_as_sizes_do() -> None:
     assert compiles(fn, [(torch.ones(3), n) for n in (4, 1, 9, 0)], dynamic=True) == 3
 
 
+def test_ints_that_are_no_sizes_have_no_bounds() -> None:
+    def fn(x, n):
+        return x * n + (2 - n) // 3 * (x if n % 2 == 0 else 1)
+
+    assert compiles(fn, [(torch.ones(3), n) for n in (4, 6, 0, -8, 100, 2)]) == 2
+    assert compiles(fn, [(torch.ones(3), n) for n in (-3, 1, -7, 9)], dynamic=True) == 1
+
+
 def test_bools_and_large_ints_are_not_taken_for_sizes() -> None:
     def fn(x, n):
         return x * n

@@ -17,6 +17,9 @@ from ..guards import Arg, DictItem, SeqItem, Source, TensorSize
 from ..shapes.expr import Range
 from ..shapes.table import VARIES, SymbolTable
 
+_LARGEST = 2**62  # what C computes with, with room for a sum
+_INTS = Range(-_LARGEST, _LARGEST)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -81,10 +84,10 @@ class SizePolicy:
         if earlier != value:
             earlier = None
         self.history.ints[source] = earlier
-        if not self.allowed or not 2 <= value < 2**62 or source in self.history.fixed:
+        if not self.allowed or value in (0, 1) or abs(value) > _LARGEST or source in self.history.fixed:
             return None
         varies = self.dynamic is not False and earlier is None
-        return Choice() if varies or (self.dynamic is True and _from_arguments(source)) else None
+        return Choice(_INTS) if varies or (self.dynamic is True and _from_arguments(source)) else None
 
     def _merged(self, source: Source, shape: tuple[int, ...]) -> tuple[int | None, ...]:
         """The sizes as all calls had them."""
