@@ -26,7 +26,7 @@ from .listing import ListingRecorder
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
-from .training import Again, Layout, make_apply
+from .training import Again, Layout, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
 Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
@@ -263,13 +263,13 @@ def _build_training(
     src.add("if saved_hooks(True) is not None: return eager(*i)")
     extra = add_prologue(src, around)
     if around.grad_mode and not extra and _straight(around):
-        src.add("return apply(*i)")
+        src.add(f"return apply({arguments(layout)})")
     elif around.grad_mode:
-        src.add(f"o = apply(*i{extra})")
+        src.add(f"o = apply({arguments(layout)}{extra})")
     else:  # gradients are recorded inside although they are off outside
         src.add("set_grad(True)")
         src.add("try:")
-        src.add(f"    o = apply(*i{extra})")
+        src.add(f"    o = apply({arguments(layout)}{extra})")
         src.add("finally:")
         src.add("    set_grad(False)")
     src.names["apply"] = apply
@@ -391,7 +391,10 @@ class _Handover:
             saved_inputs=tuple(k for k, _ in self.saved_inputs),
             saved_slots=tuple(k for k, _ in self.saved_slots),
             tangents=tuple((k, t.spec) for k, t in zip(slots, trace.tangents, strict=True)),
-            leaves=(*joint.leaves, *(False for _ in around.bases)),
+            unconnected=joint.unconnected,
+            leaves=tuple(
+                k < len(joint.leaves) and joint.leaves[k] and k not in joint.unconnected for k in range(count)
+            ),
             symbols=around.symbols,
             tensors=count,
         )

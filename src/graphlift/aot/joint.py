@@ -38,7 +38,7 @@ from .plan import (
     SyntheticBase,
 )
 from .record import Recorder
-from .saved import eager_saved_bytes
+from .saved import eager_saved_bytes, nodes_behind
 from .views import Path, ViewStep, replay
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -56,6 +56,7 @@ class Joint:
     requires_grad: list[bool]  # per input
     has_backward: bool
     uses_random: bool
+    unconnected: frozenset[int] = frozenset()  # inputs that require grad, with no way there from any output
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
     sizes: SymbolTable | None = None  # None: every size is a number
     eager_saved_bytes: int = 0  # what eager's own backward would keep
@@ -129,6 +130,7 @@ def _trace(
             raise FallBack(str(e)) from None
         has_backward = any(around.differentiable)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves) if has_backward else 0
+        unconnected = _unconnected(given, traced) if has_backward else frozenset()
         if has_backward:
             _differentiate(rec, given, traced, sources)
     except FakeLimit as e:
@@ -139,7 +141,7 @@ def _trace(
             torch.clear_autocast_cache()
         _restore_autocast(autocast)
     joint = _finish(rec, given, around, has_backward)
-    joint.eager_saved_bytes = saved_bytes
+    joint.eager_saved_bytes, joint.unconnected = saved_bytes, unconnected
     rec.release()
     return joint
 
@@ -547,6 +549,15 @@ def _differentiate(
         rec.read(g) if (g := found.get(i)) is not None else None for i in range(len(given.real))
     ]
     rec.trace.grads += [None] * len(given.bases)
+
+
+def _unconnected(given: _Inputs, traced: _Outputs) -> frozenset[int]:
+    """Inputs that eager's graph of the outputs does not lead to: a backward leaves what made them alone."""
+    roots = (f for f, d in zip(traced.slots, traced.around.differentiable, strict=True) if d)
+    reached = {id(node.variable) for node in nodes_behind(roots) if hasattr(node, "variable")}
+    return frozenset(
+        i for i, leaf in enumerate(given.leaves) if leaf.requires_grad and id(leaf) not in reached
+    )
 
 
 def _dense(spec: Any) -> Any:

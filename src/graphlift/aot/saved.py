@@ -6,8 +6,10 @@ Always: memory of the region's inputs is not counted, and shared memory counts o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from torch import Tensor
 
 from ..fake import FakeTensor
 from ..fake.mode import fakes_in
@@ -19,19 +21,24 @@ def eager_saved_bytes(outputs: Iterable[FakeTensor], inputs: Iterable[FakeTensor
     """Bytes of intermediate memory that eager's backward of `outputs` keeps alive."""
     seen = {id(f.home) for f in inputs}
     total = 0
-    nodes: set[Any] = set()
-    pending = [f.grad_fn for f in outputs]
-    while pending:
-        node = pending.pop()
-        if node is None or node in nodes:
-            continue
-        nodes.add(node)
-        pending.extend(following for following, _ in node.next_functions)
+    for node in nodes_behind(outputs):
         for fake in _saved_by(node):
             if id(fake.home) not in seen:
                 seen.add(id(fake.home))
                 total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes
     return total
+
+
+def nodes_behind(outputs: Iterable[Tensor]) -> Iterator[Any]:
+    """The nodes of autograd's graph that a backward of `outputs` goes through, each once."""
+    seen: set[Any] = {None}
+    pending = [output.grad_fn for output in outputs]
+    while pending:
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            pending.extend(following for following, _ in node.next_functions)
 
 
 def _saved_by(node: Any) -> list[FakeTensor]:

@@ -42,6 +42,9 @@ class Layout:
     tangents: tuple[tuple[int, Spec], ...]
     leaves: tuple[bool, ...]  # inputs that are leaves and require grad: found again through the graph
     tensors: int  # number of inputs that are tensors
+    unconnected: frozenset[int] = (
+        frozenset()
+    )  # inputs that come in a tuple, which makes no edge to their history
     symbols: tuple[Symbol, ...] = ()  # of the sizes that follow them
 
 
@@ -56,6 +59,10 @@ def make_apply(
     src = Source("def forward(ctx, *i):")
     for k, c in enumerate(layout.constants):
         src.names[f"c{k}"] = c
+    if layout.unconnected:
+        src.add("given, i = i, [*i]")
+        for k in sorted(layout.unconnected):
+            src.add(f"i[{k}] = i[{k}][0].detach()")
     src.add("with Guard(BELOW):")
     src.add(f"    o = fw([*i{constants}])")
     saved = [f"i[{k}]" for k in layout.saved_inputs] + _slot_items(layout.saved_slots)
@@ -64,8 +71,12 @@ def make_apply(
     if layout.non_differentiable:
         src.add(f"ctx.mark_non_differentiable({', '.join(f'o[{k}]' for k in layout.non_differentiable)})")
     src.add("ctx.set_materialize_grads(False)")
-    refs = [k for k, leaf in enumerate(layout.leaves) if not leaf]
-    src.add(f"ctx.inputs = ({''.join(f'ref(i[{k}]), ' for k in refs)})")
+    refs = [
+        f"ref(given[{k}][0]), " if k in layout.unconnected else f"ref(i[{k}]), "
+        for k, leaf in enumerate(layout.leaves)
+        if not leaf
+    ]
+    src.add(f"ctx.inputs = ({''.join(refs)})")
     sizes = ", *ctx.sizes" if layout.symbols else ""
     if sizes:
         src.add(f"ctx.sizes = i[{layout.tensors}:]")
@@ -103,6 +114,16 @@ def make_apply(
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     cls = type("GraphliftRegion", (torch.autograd.Function,), methods)
     return _raw_apply.__get__(None, cls), forward_text + "\n" + backward_text
+
+
+def arguments(layout: Layout) -> str:
+    """What `apply` is given for the inputs `i`."""
+    first = max(layout.unconnected, default=-1) + 1
+    return ", ".join(
+        [*(f"(i[{k}],)" if k in layout.unconnected else f"i[{k}]" for k in range(first)), f"*i[{first}:]"]
+        if first
+        else ["*i"]
+    )
 
 
 def _slot_items(slots: tuple[int, ...]) -> list[str]:
@@ -179,12 +200,14 @@ class Again:
     def _inputs(self, ctx: Any) -> list[Tensor]:
         _ = ctx.saved_tensors  # raises if freed or changed in place
         held = iter(ctx.inputs)
+        edges = iter(ctx.next_functions)
         found = []
         for k, leaf in enumerate(self.layout.leaves):
-            t = ctx.next_functions[k][0].variable if leaf else next(held)()
+            edge = None if k in self.layout.unconnected else next(edges)[0]
+            t = edge.variable if leaf else next(held)()
             if t is None:
                 raise RuntimeError(
                     "a second derivative through a compiled region needs its inputs, which are gone"
                 )
-            found.append(t)
+            found.append(t.detach() if k in self.layout.unconnected else t)
         return found
