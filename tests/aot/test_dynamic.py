@@ -166,7 +166,7 @@ def python_around(x: Tensor) -> Any:
     return (
         x * counted["n"] + sum([x.shape[0]] * 2),
         shape,
-        x.shape[0] in (5, 6),
+        x.shape[0] in (2, 3),
         -x.shape[0] % 4,
         x.shape[0] ** 2,
     )
