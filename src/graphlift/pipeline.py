@@ -16,6 +16,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from graphlift import aot, buckets, config, logs
 from graphlift.aot.inference import without_inference_mode
 from graphlift.errors import BackendError
+from graphlift.headroom import deep_recursion
 from graphlift.record import Fallback, GraphRecord, discard, new_record
 from graphlift.report.plan_text import plan_text
 from graphlift.shapes.expr import SizeUnknown
@@ -94,6 +95,7 @@ def _compile(
     return compiled.run
 
 
+@deep_recursion()
 def _native_part(
     name: str, graph: torch.fx.GraphModule, fakes: Sequence[Any], record: GraphRecord
 ) -> Callable[..., Any]:

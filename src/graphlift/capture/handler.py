@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import sysconfig
-import threading
 import time
 import types
 import warnings
@@ -49,6 +47,7 @@ from ..guards import (
     compile_guards,
 )
 from ..guards.changes import Change, changes
+from ..headroom import deep_recursion
 from ..options import CompileEvent, CompileOptions
 from ..shapes.expr import free
 from ..shapes.table import Known, Refused, Solved, SymbolTable, in_range
@@ -149,7 +148,7 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
         if recompiles:
             _report_recompile(options, func, args, recompiles)
         try:
-            with collector_paused():
+            with collector_paused(), deep_recursion():
                 varying = varying_integers(func, args) if recompiles else frozenset()
                 region = capture_region(func, args, options, varying, sizes.of(code))
         except _Eager as eager:
@@ -365,22 +364,6 @@ def _further_out(
 _End: TypeAlias = "Tracker | list[Frame]"
 
 
-_depth_lock = threading.Lock()
-_depth, _limit = 0, 0
-
-
-def _deepen(change: int) -> None:
-    """Captures need more Python frames than what they capture; the limit is the process's, and threads share it."""
-    global _depth, _limit
-    with _depth_lock:
-        if _depth == 0:
-            _limit = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_limit, 20_000))
-        _depth += change
-        if _depth == 0:
-            sys.setrecursionlimit(_limit)
-
-
 def _execute(
     func: types.FunctionType,
     args: tuple[Any, ...],
@@ -395,7 +378,6 @@ def _execute(
     attempts.append(cap)
     snapshot = StateSnapshot()
     frame = _root_frame(cap, func, args)
-    _deepen(+1)
     rng = torch.get_rng_state()
     end: _End
     reason: BreakReason | None = None
@@ -422,7 +404,6 @@ def _execute(
         for fn, call_args in snapshot.restoring_calls(cap.state_log):
             fn(*call_args)
         torch.set_rng_state(rng)
-        _deepen(-1)
 
 
 _STACK_LINE = re.compile(r'  File "(.*)", line (\d+), in (.*)')

@@ -23,6 +23,7 @@ from graphlift.shapes.expr import SizeLike
 CHEAP_COST = 4  # a value this cheap with at most one full-size load is recomputed rather than stored
 LARGEST_COST = 160  # inlined operations beyond which a value becomes an item
 LARGEST_GROUP = 48  # items in one kernel
+LARGEST_GROUP_COST = 800  # operations in one kernel: longer ones gain nothing and compile slowly
 SERIAL_REDUCTION = (
     1 << 15
 )  # inner points from which a reduction with few outer points fuses nothing but reductions
@@ -68,6 +69,7 @@ class Group:
         default_factory=dict
     )  # what is read from outside, where, by value id
     position: int = 0  # of the last member in program order
+    cost: int = 0  # of all members
 
     @property
     def outer_points(self) -> SizeLike:
@@ -461,6 +463,7 @@ class Scheduler:
         label = substitute(item.label, alignment.item)
         group.members[item.value.id] = Definition(item, alignment.item, label, level)
         group.position = position
+        group.cost += item.value.cost
         item.value.unit = group.number
         for value, read, _ in item.reads:
             if value.id not in group.members and ix.is_plain(read):
@@ -482,7 +485,8 @@ class Scheduler:
             seen.add(number)
             group = self.units[number]
             assert isinstance(group, Group)
-            if len(group.members) >= LARGEST_GROUP or not self._acyclic(number, deps):
+            full = len(group.members) >= LARGEST_GROUP or group.cost + item.value.cost > LARGEST_GROUP_COST
+            if full or not self._acyclic(number, deps):
                 continue
             alignment = self._aligned(item, group)
             if alignment is not None:

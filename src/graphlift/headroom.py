@@ -1,0 +1,39 @@
+"""Deep recursion while compiling.
+
+In: `with deep_recursion():` around a stage. Out: room for long chains of expressions and frames meanwhile.
+Always: the limit is the process's, so threads share it, and the last to leave puts it back.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["deep_recursion"]
+
+_ROOM = 20_000
+_lock = threading.Lock()
+_depth, _limit = 0, 0
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """A recursion limit of at least 20,000 during the block; nests."""
+    _change(+1)
+    try:
+        yield
+    finally:
+        _change(-1)
+
+
+def _change(by: int) -> None:
+    global _depth, _limit
+    with _lock:
+        if _depth == 0:
+            _limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_limit, _ROOM))
+        _depth += by
+        if _depth == 0:
+            sys.setrecursionlimit(_limit)
