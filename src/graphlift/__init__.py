@@ -56,7 +56,7 @@ _MODULES = ("config", "errors")
 
 # Names of the public surface that this version does not have: what each will be, and what to use until then.
 _NOT_BUILT: dict[str, tuple[str, str]] = {
-    "Dim": ("named dynamic dimensions for export", "sizes specialise today; compile per size"),
+    "Dim": ("named dynamic dimensions for export", "graphlift.mark_dynamic on the tensors that vary"),
     "export": ("export of a whole graph", "graphlift.compile(fn, fullgraph=True) captures one graph"),
     "load": ("loading a saved compiled program", "compile in the process that runs it"),
     "save": ("saving a compiled program", "compile in the process that runs it"),
