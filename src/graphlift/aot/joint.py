@@ -357,6 +357,19 @@ def _attribute(gm: fx.GraphModule, target: str, rec: Recorder) -> Any:
 # -- outputs and effects -----------------------------------------------------------------------------------
 
 
+def _descends(node: Any, old: Any) -> bool:
+    """Whether the history that a written input had is part of the one it has now."""
+    seen, stack = set(), [node]
+    while old is not None and stack:
+        one = stack.pop()
+        if one is old:
+            return True
+        if one is not None and one not in seen:
+            seen.add(one)
+            stack.extend(n for n, _ in one.next_functions)
+    return old is None
+
+
 def _restrides_base(path: Path, other: Path) -> bool:
     """Whether `path` changes, in place, the metadata of a detached alias that `other` views."""
     n = next((n for n, step in enumerate(path) if step.in_place), 0)
@@ -476,6 +489,8 @@ class _Outputs:
             home = fake.home
             in_place = tuple(s for s in fake.path if s.in_place)
             became_differentiable = fake.grad_fn is not given.grad_fns[i]
+            if became_differentiable and not _descends(fake.grad_fn, given.grad_fns[i]):
+                raise FallBack("an input is detached in place, and then written")
             if fake.requires_grad != given.needs_grad[i] and not (
                 became_differentiable and fake.requires_grad
             ):
