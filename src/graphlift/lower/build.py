@@ -7,7 +7,7 @@ Always: values and calls are in topological order; what has no row, or whose row
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,7 @@ from graphlift.lower.accumulate import rows_added
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit
 from graphlift.lower.expr import compare, const
 from graphlift.lower.expr import where as select
+from graphlift.lower.ir import Flattened
 from graphlift.lower.sizes import sizes_of, varying
 from graphlift.lower.table import ROWS, overload
 from graphlift.lower.values import (
@@ -94,6 +95,20 @@ def _traits(target: Any) -> tuple[bool, bool]:
 _VIEWS = frozenset(overload(n) for n in (
     "_unsafe_view", "reshape", "_reshape_alias", "unsafe_split.Tensor", "unsafe_chunk", "unsafe_split_with_sizes",
 ))  # fmt: skip
+
+
+def _leaves(fakes: Sequence[Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """What lists of results hold, with its index path. An empty place ends up in no list: None."""
+    for k, fake in enumerate(fakes):
+        if isinstance(fake, (tuple, list)):
+            yield from (((k, *path), inner) for path, inner in _leaves(fake))
+        else:
+            yield (k,), fake
+
+
+def _nested(fakes: Sequence[Any], results: Iterator[Any]) -> tuple[Any, ...]:
+    """The results in the lists that `_leaves` took them from."""
+    return tuple([_nested(f, results) if isinstance(f, (tuple, list)) else next(results) for f in fakes])
 
 
 class _GraphBuilder:
@@ -273,20 +288,24 @@ class _GraphBuilder:
         self.list_new()
         fakes = node.meta.get("val")
         single = isinstance(fakes, torch.Tensor)
+        leaves = [((), fakes)] if single else list(_leaves(fakes)) if isinstance(fakes, (tuple, list)) else []
         results: list[Any] = []
-        for k, fake in enumerate([fakes] if single else fakes if isinstance(fakes, (tuple, list)) else []):
+        for path, fake in leaves:
             if not isinstance(fake, torch.Tensor):
                 results.append(None)
                 continue
-            value = self.b.buffer(Meta.of(fake), node.name if single else f"{node.name}_{k}")
+            name = "_".join([node.name, *map(str, path)])
+            value = self.b.buffer(Meta.of(fake), name)
             self.graph.producers[value.id] = call
             if is_view and call.places:
                 self.graph.aliases[value.id] = call.places[0]
             results.append(value)
         call.results = results
+        if any(len(path) > 1 for path, _ in leaves):
+            call.target = Flattened(node.target, tuple([path for path, _ in leaves]))
         self.seen = len(self.b.values)
         self.graph.order.append(call)
-        return results[0] if single else tuple(results)
+        return results[0] if single else _nested(fakes, iter(results)) if leaves else ()
 
     def added_in_place(self, dense: torch.fx.Node, rows: torch.fx.Node) -> Value | None:
         """The sum of ``dense``, which is ours, and an embedding's gradient, in the memory of ``dense``."""

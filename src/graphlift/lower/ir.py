@@ -7,6 +7,8 @@ Always: every form is frozen and hashable, so that structurally equal kernels ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -192,6 +194,25 @@ class ExternCall:
     kwargs: tuple[tuple[str, Any], ...]
     outputs: tuple[str | None, ...]
     origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flattened:
+    """An overload that gives lists of tensors, as one that gives the tensors at these index paths in a row."""
+
+    op: Any
+    paths: tuple[tuple[int, ...], ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        result = self.op(*args, **kwargs)
+        return tuple([reduce(getitem, path, result) for path in self.paths])
+
+    def __str__(self) -> str:
+        return str(self.op)
+
+    @property
+    def _schema(self) -> Any:
+        return self.op._schema
 
 
 @dataclass(frozen=True, slots=True)
