@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..shapes.expr import SizeLike
 from .ops import aten
 from .spec import Spec
 from .tensor import FakeTensor
@@ -370,7 +371,7 @@ def _partly(a: Spec, b: Spec) -> bool:
 
 def is_dense(spec: Spec) -> bool:
     """Whether the elements fill a block of memory, each place once."""
-    expected = 1
+    expected: SizeLike = 1
     for stride, size in sorted((s, n) for n, s in zip(spec.shape, spec.stride, strict=True) if n != 1):
         if stride != expected:
             return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..shapes.expr import SizeLike
 from .ops import aten
 from .spec import Spec, make_spec
 
@@ -22,12 +23,13 @@ def _with_dtype(spec: Spec, dtype: torch.dtype) -> Spec:
     return make_spec(spec.shape, spec.stride, spec.offset, dtype, spec.device)
 
 
-def _contiguous(shape: Sequence[int], like: Spec) -> Spec:
+def _contiguous(shape: Sequence[SizeLike], like: Spec) -> Spec:
     return make_spec(tuple(shape), contiguous_strides(shape), 0, like.dtype, like.device)
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, n = [], 1
+def contiguous_strides(shape: Sequence[SizeLike]) -> tuple[SizeLike, ...]:
+    strides: list[SizeLike] = []
+    n: SizeLike = 1
     for size in reversed(shape):
         strides.append(n)
         n *= max(size, 1)
@@ -167,8 +169,8 @@ def _transformed(spec: Spec, dims: Sequence[int], last_size: int | None) -> Spec
     if last_size is not None:
         sizes[dims[-1]] = last_size
     batch = sorted((d for d in range(n) if d not in dims), key=lambda d: -spec.stride[d])
-    strides = [0] * n
-    inner = 1
+    strides: list[SizeLike] = [0] * n
+    inner: SizeLike = 1
     for d in (*reversed(dims), *reversed(batch)):
         strides[d] = inner
         inner *= sizes[d]

@@ -49,7 +49,7 @@ class _Literal:
         self.value = value
 
 
-def _cloned(leaf: Any, _like: Any) -> Any:
+def cloned(leaf: Any, _like: Any) -> Any:
     return torch.clone(leaf)
 
 
@@ -145,13 +145,13 @@ class FakeMode(TorchDispatchMode):
         else:
             leaf = new_fake(self, spec, home, True)
             # A view of a leaf refuses changes in place, as it does in eager.
-            fake = self.non_leaf(leaf, torch.Tensor.view_as if is_view_of_leaf(t) else _cloned)
+            fake = self.non_leaf(leaf, torch.Tensor.view_as if is_view_of_leaf(t) else cloned)
         if isinstance(t, torch.nn.Parameter):
             fake._is_param = True
         return fake
 
-    def non_leaf(self, leaf: FakeTensor, make: Callable[[Any, Any], Any] = _cloned) -> FakeTensor:
-        """A differentiable copy of `leaf` with the same metadata and storage, and not a view of it unless `make` is one."""
+    def non_leaf(self, leaf: FakeTensor, make: Callable[[Any, Any], Any] = cloned) -> FakeTensor:
+        """A differentiable copy of `leaf`, of the same metadata and storage; a view of it only if `make` makes one."""
         self._minting = (leaf.spec, leaf.home)
         try:
             with torch.enable_grad():
@@ -521,6 +521,7 @@ def functional_recipe(info: OpInfo, args: tuple, kwargs: dict) -> Any:
 def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     if mode.involves_symbols(args, kwargs):
         if info.silent is None:
+            assert mode.sizes is not None  # there are symbols
             symbolic.fix(mode.sizes, info, args, kwargs, "writes several tensors")
         return mode.wrap(mode.pure_recipe(info, key, args, kwargs))
     targets = written(info, args, kwargs)
@@ -555,6 +556,7 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
 def _metadata(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     target = args[0]
     if mode.involves_symbols(args, kwargs) and info.func is not aten.detach_.default:
+        assert mode.sizes is not None  # there are symbols
         symbolic.fix(mode.sizes, info, args, kwargs, "changes a tensor's metadata")
     spec, home = metadata_after(info, args, kwargs)
     set_metadata(target, spec, home)

@@ -6,7 +6,8 @@ Always: `spec` equals what the C++ wrapper reports; anything that needs values r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from .errors import DataDependent
 from .spec import FakeStorage, Spec
 
 if TYPE_CHECKING:
+    from ..shapes.table import SymbolTable
     from .mode import FakeMode
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
@@ -90,9 +92,11 @@ def value_of(fake: Tensor) -> Tensor | None:
 
 
 def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool = False) -> FakeTensor:
-    shape, stride, offset = spec.shape, spec.stride, spec.offset
+    shape: Sequence[Any] = spec.shape
+    stride: Sequence[Any] = spec.stride
+    offset: Any = spec.offset
     if spec.symbolic:
-        table = mode.sizes
+        table = cast("SymbolTable", mode.sizes)  # only a mode with symbols makes such specs
         shape, stride = [to_symint(n, table) for n in shape], [to_symint(n, table) for n in stride]
         offset = to_symint(offset, table)
     t = _make_wrapper(
