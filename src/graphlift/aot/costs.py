@@ -7,11 +7,12 @@ Always: operators that draw random numbers, and those that are not ATen's own, n
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 
 from ..fake.ops import Kind, aten, op_info
-from .ir import Op, inputs_of
+from .ir import Op, Value, inputs_of
 
 # Cheap to do again besides pointwise operators: memory is written, hardly anything is computed.
 _CHEAP = frozenset(
@@ -87,12 +88,16 @@ def cost_ns(op: Op) -> float:
     return streamed * _SLOW if flop is None else max(streamed, flop / _FLOP_PER_NS)
 
 
+def _numel(v: Value) -> int:
+    return cast(int, v.spec.concrete().numel())
+
+
 def _flop(op: Op) -> float | None:
     if op.func in _PRODUCTS:
         a = op.args[0] if len(op.args) == 2 else op.args[1]
-        return 2.0 * op.outs[0].spec.concrete().numel() * a.spec.concrete().shape[-1]
+        return 2.0 * _numel(op.outs[0]) * a.spec.concrete().shape[-1]
     if op.func is aten.convolution.default:
-        return 2.0 * op.outs[0].spec.concrete().numel() * math.prod(op.args[1].spec.concrete().shape[1:])
+        return 2.0 * _numel(op.outs[0]) * math.prod(op.args[1].spec.concrete().shape[1:])
     if op.func in _ATTENTION:
-        return 4.0 * op.args[0].spec.concrete().numel() * op.args[1].spec.concrete().shape[-2]
+        return 4.0 * _numel(op.args[0]) * op.args[1].spec.concrete().shape[-2]
     return None

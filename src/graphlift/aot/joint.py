@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -114,7 +114,7 @@ def _trace(
         rec.sizes = table_of(sizes[0]) if sizes else None
         given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs)
         given.sizes = sizes
-        around.tensors, around.symbols = len(specs), tuple(expr_of(size) for size in sizes)  # type: ignore[misc]
+        around.tensors, around.symbols = len(specs), tuple(expr_of(size) for size in sizes)
         with rec:
             outs = _run(gm, given, rec, sources)
         around.grad_mode_after = torch.is_grad_enabled()
@@ -532,7 +532,8 @@ class _Outputs:
                 self.slots.append(base)
                 rec.trace.outputs.append(base.home.base)
                 self.around.differentiable.append(False)
-            self.around.bases.append(SyntheticBase(group, base.spec.dtype, base.spec.shape[0], slot, written))
+            numel = cast(int, base.spec.shape[0])  # of a real storage
+            self.around.bases.append(SyntheticBase(group, base.spec.dtype, numel, slot, written))
 
 
 # -- backward ----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..fake import Spec
+from ..fake.corrections import contiguous_strides
 from ..fake.ops import aten
 from .ir import BACKWARD, FORWARD, Op, Trace, Value, inputs_of, substitute
 from .record import Recorder
@@ -75,15 +76,7 @@ def _is_plain(spec: Spec) -> bool:
     """Static, strided and contiguous."""
     if spec.layout is not torch.strided or any(type(n) is not int for n in spec.shape):
         return False
-    return spec.stride == _contiguous(spec.shape) and not (spec.conj or spec.neg)
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    stride, n = [], 1
-    for size in reversed(shape):
-        stride.append(n)
-        n *= max(size, 1)
-    return tuple(reversed(stride))
+    return spec.stride == contiguous_strides(spec.shape) and not (spec.conj or spec.neg)
 
 
 # -- arguments of which only the shape counts ----------------------------------------------------------------
@@ -193,15 +186,15 @@ def _window(op: Op, plane: tuple[int, ...]) -> _Window | None:
     if op.func is not aten.max_pool2d_with_indices.default:
         return None
     args = [*op.args, *([], 0, 1, False)[len(op.args) - 2 :]]
-    kernel, stride, padding, dilation = (_pair(a) for a in args[1:5])
+    kernel, padding, dilation = (_pair(a) for a in (args[1], *args[3:5]))
     if dilation != (1, 1) or math.prod(kernel) > 2**7 or kernel[1] > plane[1]:
         return None
-    return _Window(plane[1], kernel, stride or kernel, padding)
+    return _Window(plane[1], kernel, _pair(args[2]) if args[2] else kernel, padding)
 
 
-def _pair(a: Any) -> tuple[int, ...]:
-    sizes = (a,) if isinstance(a, int) else tuple(a)
-    return sizes * 2 if len(sizes) == 1 else sizes
+def _pair(a: Any) -> tuple[int, int]:
+    first, *more = (a,) if isinstance(a, int) else a
+    return first, more[0] if more else first
 
 
 # -- parts of a concatenation that is kept anyway ------------------------------------------------------------

@@ -6,6 +6,8 @@ Always: "no" is certain.
 
 from __future__ import annotations
 
+from typing import cast
+
 from ..fake import Spec
 
 _COUNTED = 1 << 22  # elements that are looked at one by one, when strides alone do not tell
@@ -33,7 +35,7 @@ def share_memory(a: Spec, b: Spec) -> bool:
     if a.offset >= b.span() or b.offset >= a.span():
         return False
     if a.shape == b.shape and a.stride == b.stride and not overlaps_itself(a):
-        return _reachable(a, b.offset - a.offset)
+        return _reachable(a, cast(int, b.offset - a.offset))
     if a.numel() + b.numel() > _COUNTED:
         return True
     return not _places(a).isdisjoint(_places(b))
@@ -50,7 +52,7 @@ def _reachable(spec: Spec, delta: int) -> bool:
 
 
 def _places(spec: Spec) -> set[int]:
-    places = [spec.offset]
+    places = [cast(int, spec.offset)]
     for size, stride in zip(spec.shape, spec.stride, strict=True):
         steps = range(0, size * stride, stride) if stride else (0,)
         places = [p + s for p in places for s in steps]

@@ -22,6 +22,7 @@ from ..fake.spec import make_spec, spec_of
 from ..fake.symbolic import fix, torch_sizes
 from ..fake.tensor import new_fake, set_metadata
 from ..fake.view_rules import packed
+from ..shapes.expr import SizeLike
 from . import mutating, training_ops
 from .effect_ops import EFFECTS
 from .ir import FORWARD, Op, Trace, Value
@@ -39,7 +40,7 @@ class Home(FakeStorage):
 
     __slots__ = ("base", "version", "root", "first", "reached", "viewed")
 
-    def __init__(self, nbytes: int, base: Value) -> None:
+    def __init__(self, nbytes: SizeLike, base: Value) -> None:
         super().__init__(nbytes)
         self.base = base
         self.first = base
@@ -211,8 +212,8 @@ class Recorder(FakeMode):
             leaf._is_param = True
         return leaf
 
-    def non_leaf(self, leaf: FakeTensor) -> FakeTensor:
-        fake = super().non_leaf(leaf)
+    def non_leaf(self, leaf: FakeTensor, make: Callable[[Any, Any], Any] = rules.cloned) -> FakeTensor:
+        fake = super().non_leaf(leaf, make)
         fake.path, fake.value, fake.seen = leaf.path, leaf.value, leaf.seen
         fake.home.root = fake
         return fake
@@ -475,6 +476,7 @@ def _writes_generic(
 ) -> Any:
     """Any writing operator: call it on copies of the storages it writes, aliases among the arguments kept."""
     if rec.involves_symbols(args, kwargs):
+        assert rec.sizes is not None  # there are symbols
         fix(rec.sizes, info, args, kwargs, "writes in a way that has no functional form")
     targets = list(rules.written(info, args, kwargs).values()) + [args[p] for p in silent]
     for f in rules.fakes_in(targets, []):
@@ -532,6 +534,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
     if info.func is aten.detach_.default:
         return target
     if rec.involves_symbols(args, kwargs):
+        assert rec.sizes is not None  # there are symbols
         fix(rec.sizes, info, args, kwargs, "changes a tensor's metadata")
     before = target.spec
     if info.func is aten.set_.source_Tensor:

@@ -203,7 +203,7 @@ class Again:
         edges = iter(ctx.next_functions)
         found = []
         for k, leaf in enumerate(self.layout.leaves):
-            edge = None if k in self.layout.unconnected else next(edges)[0]
+            edge: Any = None if k in self.layout.unconnected else next(edges)[0]
             t = edge.variable if leaf else next(held)()
             if t is None:
                 raise RuntimeError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..fake import Spec, Unsupported
 from ..fake.ops import aten
 from ..fake.spec import make_spec
+from ..shapes.expr import SizeLike
 from .ir import Value
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def same_layout(a: Spec, b: Spec) -> bool:
     )
 
 
-def shifted(spec: Spec, delta: int) -> Spec:
+def shifted(spec: Spec, delta: SizeLike) -> Spec:
     if delta == 0:
         return spec
     return make_spec(
@@ -84,7 +85,7 @@ def replay(rec: Recorder, step: ViewStep, parent: Value) -> Value:
     return rec.record(step.func, (parent, *args), step.kwargs, spec)
 
 
-def _rescaled_offset(delta: int, step: ViewStep) -> int:
+def _rescaled_offset(delta: SizeLike, step: ViewStep) -> SizeLike:
     bytes_ = delta * step.parent.dtype.itemsize
     if bytes_ % step.spec.dtype.itemsize:
         raise Unsupported(step.func, "a view of another element size at an odd offset")
