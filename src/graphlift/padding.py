@@ -105,7 +105,8 @@ def _size(tensor: Tensor, dim: int, what: str) -> int:
             found=f"shape {list(tensor.shape)}",
             expected="0 <= dim < its rank",
         )
-    return tensor.shape[dim]
+    size: int = tensor.shape[dim]
+    return size
 
 
 def _counted(size: int, buckets: Sequence[int] | None) -> int:

@@ -63,7 +63,8 @@ def _compile(
     if inner is not None:
         with torch.inference_mode():
             run = _compile(inner, example_inputs, part, decompositions)
-        return torch.inference_mode()(run)
+        inferring: Callable[..., Any] = torch.inference_mode()(run)
+        return inferring
     record = new_record(sum(node.op.startswith("call_") for node in gm.graph.nodes))
 
     def compiler(name: str) -> Callable[..., Any]:

@@ -108,7 +108,8 @@ def _numpy_scalars(base: type) -> Iterator[type]:
     """The classes of numpy's scalars, without records, which can be changed."""
     if base is not np.void:
         yield base
-        for cls in base.__subclasses__():
+        subclasses: list[type] = base.__subclasses__()
+        for cls in subclasses:
             yield from _numpy_scalars(cls)
 
 

@@ -257,7 +257,7 @@ class Mirror:
         try:
             result = step(self.cap)
         except Raised as raised:
-            cls = python_type(raised.value)
+            cls: Any = python_type(raised.value)
             if cls.__module__ != "builtins":
                 raise
             error: Any = cls.__new__(cls)  # C code may ask for its class

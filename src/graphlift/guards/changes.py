@@ -56,7 +56,7 @@ _STRUCTURE = "each structure is compiled once: pass containers of one structure"
 
 def _tensor(guard: g.TensorMeta, why: str, value: Any) -> list[Change]:
     name, spec = guard.source.name(), guard.spec
-    facts = [
+    facts: list[tuple[str, int | str, int | str, str]] = [
         ("", spec.cls.text, describe_object(type(value)), "pass tensors of one class"),
         (".dtype", str(spec.dtype), str(getattr(value, "dtype", "")), "convert to one dtype before the call"),
         (

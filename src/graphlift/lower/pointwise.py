@@ -219,7 +219,7 @@ def pow_scalar(b: Builder, out: Meta, x: Value, exponent: Scalar) -> Value | Non
     return _power(b, out, x, float(exponent))
 
 
-def _power(b: Builder, out: Meta, x: Any, y: Any) -> Value:
+def _power(b: Builder, out: Meta, x: Any, y: Any) -> Value | None:
     """ATen converts a scalar to the dtype of the tensor first, also where it then computes in a wider one."""
     narrow = out.dtype if out.dtype in (torch.bfloat16, torch.float16) else None
     cost = 4 * TRANSCENDENTAL

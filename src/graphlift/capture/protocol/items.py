@@ -171,7 +171,8 @@ def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     items: list[Tracker] = container.items  # type: ignore[attr-defined]
     index = cap.plain(index)
     if type(index) is not ConstVar:
-        return _mirrored(cap, python_type(container).__getitem__, [container, index])
+        cls: Any = python_type(container)
+        return _mirrored(cap, cls.__getitem__, [container, index])
     if isinstance(index.value, slice):
         try:
             picked = items[index.value]
