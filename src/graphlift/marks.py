@@ -147,5 +147,5 @@ def maybe_mark_dynamic(t: torch.Tensor, dim: int | Iterable[int]) -> None:
 
 
 def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
-    """Says that sizes of `t` in `dim` (all of them by default) are to be compiled as numbers, whatever else is asked."""
+    """Says that sizes of `t` in `dim` (by default all) are to be compiled as numbers, whatever else is asked."""
     _add(t, "_dynamo_static_indices", _dims(t, dim, "mark_static"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from graphlift.lower.affine import contiguous_strides
 from graphlift.lower.ir import (
     BufferSpec,
     ExternCall,
@@ -16,7 +17,6 @@ from graphlift.lower.ir import (
     TensorSpec,
     ViewCall,
 )
-from graphlift.lower.affine import contiguous_strides
 from tests.codegen.building import axis, f32, load, op
 
 aten = torch.ops.aten
