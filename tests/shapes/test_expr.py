@@ -183,6 +183,8 @@ def test_proofs():
     assert provable(Relation("<", S, T + 4), ranges, [Relation("<=", S, T)]) is True
     assert provable(Relation("==", 2 * S, 2 * T + 1), ranges) is False
     assert provable(Relation("<", S % 8, 8), ranges) is True
+    assert bounds(S // 2 - 2 * (S // 4), ranges) == Range(0, 1)  # a remainder of S // 2
+    assert provable(Relation("<", 2 * (S // 4) - 1, S // 2), ranges) is True
     eights = [Relation("==", S % 8, 0)]
     assert divisible(S, 8, eights) and divisible(S * T, 4, eights) and not divisible(S, 16, eights)
     assert provable(Relation("==", S // 8 * 8, S), ranges, eights) is True

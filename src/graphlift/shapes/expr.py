@@ -428,19 +428,29 @@ def _with_remainders(e: SizeLike) -> tuple[dict[Monomial, int], list[tuple[int, 
     """``e`` as plain terms plus ``factor * (a % b)`` for each remainder by a constant found in it."""
     terms = dict(terms_of(e))
     found: list[tuple[int, SizeLike, int]] = []
-    for monomial, coefficient in terms_of(e):
-        if len(monomial) != 1 or not isinstance(monomial[0], FloorDiv):
-            continue
-        above, by = monomial[0].args
-        if not isinstance(by, int) or coefficient % by:
-            continue
-        factor = -coefficient // by
-        # A remainder needs each varying term of what is divided; its constant may be outside.
-        if all(terms.get(m, 0) == factor * c for m, c in terms_of(above) if m):
-            for m, c in terms_of(above):
-                terms[m] = terms.get(m, 0) - factor * c
-            del terms[monomial]
-            found.append((factor, above, by))
+    divisions = [
+        (m[0], m[0].args[0], m[0].args[1])
+        for m in terms
+        if len(m) == 1 and isinstance(m[0], FloorDiv) and isinstance(m[0].args[1], int)
+    ]
+    steps = sorted({1, *[whole for _, _, whole in divisions]}) if divisions else ()
+    for division, numerator, whole in divisions:
+        for step in steps:
+            # n // (s*b) is (n // s) // b: the quotient of a remainder of n // s by b.
+            if whole == step or whole % step:
+                continue
+            above, by = _floordiv(numerator, step), whole // step
+            coefficient = terms.get((division,), 0)
+            if not coefficient or coefficient % by:
+                continue
+            factor = -coefficient // by
+            # A remainder needs each varying term of what is divided; its constant may be outside.
+            if all(terms.get(m, 0) == factor * c for m, c in terms_of(above) if m):
+                for m, c in terms_of(above):
+                    terms[m] = terms.get(m, 0) - factor * c
+                del terms[division,]
+                found.append((factor, above, by))
+                break
     return {m: c for m, c in terms.items() if c}, found
 
 
