@@ -30,8 +30,9 @@ from ..guards import (
     TensorGrad,
 )
 from .breaks import Break, Raised
+from .called_iterators import ReversedIter
 from .capture import PLAIN_CONSTANTS, Capture, describe, is_static_type
-from .frame import GeneratorVar, IteratorVar, inline
+from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline
 from .trackers import (
     NONE,
     NULL,
@@ -123,6 +124,17 @@ def _iterator_type(tracker: IteratorVar) -> type:
     if isinstance(builtin, type):
         return builtin
     owner = getattr(tracker, "owner", None)
+    if isinstance(tracker, ReversedIter):
+        return type(reversed([])) if type(owner) is ListVar else reversed
+    if type(tracker) is RangeIter:
+        return type(iter(range(0)))
+    if type(tracker) is SetIter:
+        return type(iter(set()))
+    if type(tracker) is DictIter:
+        made: Any = (
+            collections.OrderedDict() if issubclass(tracker.owner.cls, collections.OrderedDict) else {}
+        )
+        return type(iter(getattr(made, tracker.kind)()))
     if type(owner) is DequeVar:
         return type(iter(collections.deque()))
     if type(owner) is ConstVar:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..guards import ABSENT, Const
+from ..guards import Const
 from .attributes import (
     del_attr,
     find_attr,
@@ -31,7 +31,7 @@ from .attributes import (
     set_attr,
 )
 from .breaks import Break, Raised
-from .calls import call, call_special, is_known, known_object, new_object, type_call
+from .calls import call, call_special, is_callable, is_known, known_object, new_object, refuse, type_call
 from .capture import Capture, describe, exception_values
 from .mirror import run
 from .protocol import (
@@ -191,6 +191,8 @@ def _type_call(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(type)
 def _type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if kwargs:
+        return refuse(cap, type, args, kwargs)
     if len(args) != 1:
         raise Break("unsupported-call", "a class made in the captured code")
     return (
@@ -202,7 +204,21 @@ def _type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(isinstance)
 def _isinstance(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return ConstVar(_instance_of(cap, cap.realize(args[0]), known_object(cap, args[1])))
+    cls = known_object(cap, args[1])
+    if not _are_classes(cls):
+        raise Break("unsupported-call", "isinstance() with what is no class")
+    return ConstVar(_instance_of(cap, cap.realize(args[0]), cls))
+
+
+def _are_classes(cls: Any) -> bool:
+    """Whether ``isinstance`` may take it; where it finds out late, among later ones of a tuple, it says so itself."""
+    if isinstance(cls, tuple):
+        return all(map(_are_classes, cls))
+    return (
+        isinstance(cls, (type, types.UnionType))
+        or typing.get_origin(cls) is typing.Union
+        or any("__instancecheck__" in base.__dict__ for base in type(cls).__mro__)
+    )
 
 
 def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
@@ -210,8 +226,6 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
         return any(_instance_of(cap, value, c) for c in cls)
     if isinstance(cls, types.UnionType) or typing.get_origin(cls) is typing.Union:
         return any(_instance_of(cap, value, c) for c in typing.get_args(cls))
-    if not isinstance(cls, type) and not hasattr(type(cls), "__instancecheck__"):
-        raise cap.raise_(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
     if type(value) is ConstVar:
         return isinstance(value.value, cls)
     if type(value) is TensorVar:
@@ -252,10 +266,7 @@ def _issubclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(callable)
 def _callable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    value = cap.realize(args[0])
-    if type(value) is ConstVar:
-        return ConstVar(callable(value.value))
-    return ConstVar(cap.type_attr(python_type(value), "__call__") is not ABSENT)
+    return ConstVar(is_callable(cap, args[0]))
 
 
 @rule(super)
@@ -266,7 +277,11 @@ def _super(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             raise cap.raise_(TypeError, f"super() argument 1 must be a type, not {type(cls).__name__}")
         if len(args) == 1:
             raise Break("unsupported-call", "super() with one argument")
-        return SuperVar(cls, cap.realize(args[1]))
+        obj = cap.realize(args[1])
+        of_class = type(obj) is ConstVar and isinstance(obj.value, type) and issubclass(obj.value, cls)
+        if not of_class and not issubclass(python_type(obj), cls):
+            raise Break("unsupported-call", "super() with what is no instance of the class")
+        return SuperVar(cls, obj)
     frame = cap.frames[-1]
     if "__class__" not in frame.cells:
         raise cap.raise_(RuntimeError, "super(): __class__ cell not found")

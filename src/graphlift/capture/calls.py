@@ -10,6 +10,7 @@ import enum
 import functools
 import inspect
 import operator
+import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict
@@ -199,7 +200,7 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
     if found is not None:
         arranged = arrange(value, args, kwargs)
         if arranged is None:
-            return _refused(cap, value, args, kwargs)
+            return refuse(cap, value, args, kwargs)
         return found(cap, *arranged)
     if type(value) is types.MethodDescriptorType and value in SEARCHES and _meets_tensors(cap, args):
         return inline(cap, ConstVar(SEARCHES[value]), args, kwargs, link)
@@ -232,7 +233,7 @@ def _meets_tensors(cap: Capture, args: Args) -> bool:
     return any(type(cap.realize(item)) is TensorVar for item in searched)
 
 
-def _refused(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
+def refuse(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
     """A call with arguments that the function does not take: it says so itself, before it does anything."""
     from .mirror import run
 
@@ -400,6 +401,23 @@ def known_index(cap: Capture, tracker: Tracker) -> Tracker:
     if is_known(tracker) and tracker.fake.dim() == 0 and not tracker.fake.dtype.is_floating_point:  # type: ignore[attr-defined]
         return cap.emit("call_function", operator.index, [tracker], {}, operator.index)
     return tracker
+
+
+def plain_index(cap: Capture, tracker: Tracker) -> int | None:
+    """The int that C code makes of an argument; None where the C function is to say itself what it makes of it."""
+    try:
+        value = cap.value_of(known_index(cap, tracker))
+    except NotConst:
+        return None
+    return int(value) if isinstance(value, int) and abs(value) <= sys.maxsize else None
+
+
+def is_callable(cap: Capture, tracker: Tracker) -> bool:
+    """``callable(value)``."""
+    value = cap.realize(tracker)
+    if type(value) is ConstVar:
+        return callable(value.value)
+    return cap.type_attr(python_type(value), "__call__") is not ABSENT
 
 
 def _call_tensor_method(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> Tracker:

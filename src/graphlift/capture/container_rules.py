@@ -12,7 +12,7 @@ from typing import Any
 from ..guards import ABSENT
 from .attributes import find_attr, python_type
 from .breaks import Break
-from .calls import call
+from .calls import call, plain_index, refuse
 from .capture import Capture, describe
 from .frame import key_tracker
 from .mirror import run
@@ -93,6 +93,10 @@ def _list_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(collections.deque)
 def _deque(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    limit = args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)
+    count = 0 if is_same(cap, limit, NONE) else plain_index(cap, limit)
+    if count is None or count < 0:
+        return refuse(cap, collections.deque, args, kwargs)
     items = TupleVar(iterate(cap, args[0])) if args else TupleVar([])  # an iterable may be endless
     return run(cap, collections.deque, [items, *args[1:]], kwargs)
 

@@ -60,6 +60,7 @@ class Frame:
         "is_root",
         "link",
         "locals",
+        "loops",
         "pc",
         "stack",
         "step",
@@ -72,6 +73,9 @@ class Frame:
         self.func = func
         self.locals: dict[str, Tracker] = {}
         self.cells: dict[str, CellVar] = {}
+        self.loops: dict[
+            int, tuple[Tracker, int, int]
+        ] = {}  # by depth in the stack: what is looped over, and where
         self.stack: list[Tracker] = []
         self.handled: list[Tracker] = []
         self.delegate: tuple[Tracker, int] | None = (
@@ -87,6 +91,14 @@ class Frame:
 
     def pop(self) -> Tracker:
         return self.stack.pop()
+
+    def is_looped(self, depth: int) -> bool:
+        """Whether what is at this depth in the stack is the iterator of a loop, and not an operand."""
+        tracker = self.stack[depth]
+        if getattr(tracker, "hidden", False):
+            return True
+        known, start, end = self.loops.get(depth, (None, 0, 0))
+        return known is tracker and start <= self.pc < end
 
     def popn(self, count: int) -> list[Tracker]:
         if count == 0:
@@ -281,9 +293,12 @@ def call_code(
 
 
 class IteratorVar(Tracker):
-    """An iterator made inside the region. Subclasses define `next` (raises Exhausted)."""
+    """An iterator made inside the region. Subclasses define `next` (raises Exhausted).
 
-    __slots__ = ()
+    ``hidden``: GET_ITER made it, so that the program has no name for it.
+    """
+
+    __slots__ = ("hidden",)
 
     def next(self, cap: Capture) -> Tracker:
         raise NotImplementedError

@@ -17,8 +17,10 @@ from typing import Any
 from ..guards import Const
 from .attributes import (
     find_attr,
+    python_type,
 )
 from .breaks import Break
+from .calls import is_callable, refuse
 from .capture import Capture, NotConst, describe
 from .frame import inline
 from .protocol import (
@@ -49,6 +51,8 @@ def _cell(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(functools.partial)
 def _partial(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if not is_callable(cap, args[0]):
+        return refuse(cap, functools.partial, args, kwargs)
     made = ObjectVar(functools.partial)
     made.slots = {"func": cap.realize(args[0]), "args": TupleVar(args[1:]), "keywords": DictVar(dict(kwargs))}
     return made
@@ -56,6 +60,8 @@ def _partial(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(types.MethodType)
 def _method_type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if not is_callable(cap, args[0]) or is_same(cap, args[1], NONE):
+        return refuse(cap, types.MethodType, args, kwargs)
     return MethodVar(cap.realize(args[0]), cap.realize(args[1]))
 
 
@@ -124,6 +130,8 @@ def _full_arg_spec(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(types.SimpleNamespace)
 def _namespace(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if args:
+        return refuse(cap, types.SimpleNamespace, args, kwargs)
     made = ObjectVar(types.SimpleNamespace)
     made.attrs.known = dict(kwargs)
     return made
@@ -140,6 +148,10 @@ def _weak_reference(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _getter(cls: Any) -> None:
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        names = args[: None if cls is operator.attrgetter else 1]
+        texts = cls is operator.itemgetter or all(issubclass(python_type(cap.realize(n)), str) for n in names)
+        if not args or not texts or (kwargs and cls is not operator.methodcaller):
+            return refuse(cap, cls, args, kwargs)
         made = ObjectVar(cls)
         made.slots = {"args": TupleVar(args), "keywords": DictVar(dict(kwargs))}
         return made

@@ -7,6 +7,7 @@ Always: whatever goes wrong inside, the frame runs eagerly and the reason is rep
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import sysconfig
 import time
@@ -58,6 +59,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     container_rules,
     function_rules,
     iterator_rules,
+    itertools_rules,
     numpy_rules,
     operator_calls,
     operator_rules,
@@ -684,7 +686,12 @@ def _frame_handover(
         residual.live_expr(frame.locals[name]) if name[0] == "." else residual.expr(frame.locals[name])
         for name in bound
     ]
-    state += [value if isinstance(value, str) else residual.live_expr(value) for value in values]
+    looped = [frame.is_looped(depth) for depth, slot in enumerate(frame.stack) if slot is not NULL]
+    for value, is_looped in itertools.zip_longest(values, looped):
+        if isinstance(value, str):
+            state.append(value)
+        else:
+            state.append(residual.live_expr(value) if is_looped else residual.expr(value))
     closure = f"({', '.join(cells)},)" if cells else "None"
     given = f"({', '.join(state)},)" if state else "()"
     globals_ = residual.constant(frame.globals_var.real, "globals")

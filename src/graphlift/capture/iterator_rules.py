@@ -1,4 +1,4 @@
-"""Rules of iterators: builtins that make or drive them, `itertools`, generator methods.
+"""Rules of iterators: builtins that make or drive them, generator methods.
 
 In: calls of what is named. Out: trackers with the builtins' meaning.
 Always: what needs a loop over user values is a polyfill in Python, traced like user code.
@@ -6,8 +6,8 @@ Always: what needs a loop over user values is a polyfill in Python, traced like 
 
 from __future__ import annotations
 
+import collections
 import functools
-import itertools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 from . import polyfills
 from .attributes import python_type
 from .breaks import Break, Exhausted, Raised
-from .calls import call, call_special, construct, known_index
+from .called_iterators import FixedIter, ReversedIter
+from .calls import call, call_special, construct, known_index, plain_index, refuse
 from .capture import Capture, NotConst, describe
-from .frame import CallIter, GeneratorVar, SeqIter
+from .frame import CallIter, GeneratorVar, RangeIter
 from .protocol import (
     evaluate,
     get_iter,
@@ -31,6 +32,10 @@ from .rules import rule
 from .trackers import (
     NONE,
     ConstVar,
+    DequeVar,
+    DictVar,
+    DictViewVar,
+    ListVar,
     ObjectVar,
     TensorVar,
     Tracker,
@@ -80,7 +85,9 @@ def _range(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(enumerate)
 def _enumerate(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    start = kwargs.get("start") or (args[1] if len(args) > 1 else ConstVar(0))
+    start = plain_index(cap, args[1]) if len(args) > 1 else 0
+    if start is None:
+        return refuse(cap, enumerate, args, kwargs)
 
     def step(cap: Capture, this: CallIter) -> Tracker:
         item = next_item(cap, this.parts[0])
@@ -88,7 +95,7 @@ def _enumerate(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         this.extra["count"] += 1
         return TupleVar([ConstVar(count), item])
 
-    return CallIter(enumerate, [get_iter(cap, args[0])], step, {"count": cap.value_of(start)})
+    return CallIter(enumerate, [get_iter(cap, args[0])], step, {"count": start})
 
 
 @rule(zip)
@@ -163,8 +170,23 @@ def reverse_iter(cap: Capture, value: Tracker) -> Tracker:
     """``reversed(value)`` of a builtin container."""
     if not hasattr(python_type(value), "__reversed__") and not hasattr(python_type(value), "__getitem__"):
         raise cap.raise_(TypeError, f"'{python_type(value).__name__}' object is not reversible")
+    if type(value) in (ListVar, TupleVar):
+        return ReversedIter(value.items, value)  # type: ignore[attr-defined]
+    if type(value) is ConstVar and isinstance(value.value, range):
+        return RangeIter(value.value[::-1])
     items = iterate(cap, value)[::-1]
-    return SeqIter(items, TupleVar(items))
+    return FixedIter(cap, _reversed_type(value), items, value)
+
+
+def _reversed_type(value: Tracker) -> type:
+    """The class of ``reversed(value)``."""
+    if type(value) is DequeVar:
+        return type(reversed(collections.deque()))
+    owner = value.owner if type(value) is DictViewVar else value
+    if type(owner) is not DictVar:
+        return reversed
+    empty: Any = collections.OrderedDict() if issubclass(owner.cls, collections.OrderedDict) else {}
+    return type(reversed(getattr(empty, value.kind)() if type(value) is DictViewVar else empty))
 
 
 def _polyfilled(target: Any, replacement: Callable[..., Any]) -> None:
@@ -178,49 +200,8 @@ for _target, _replacement in (
     (all, polyfills.all_),
     (sum, polyfills.sum_),
     (functools.reduce, polyfills.reduce_),
-    (itertools.chain, polyfills.chain_),
-    (itertools.product, polyfills.product_),
-    (itertools.islice, polyfills.islice_),
-    (itertools.accumulate, polyfills.accumulate_),
-    (itertools.zip_longest, polyfills.zip_longest_),
-    (itertools.starmap, polyfills.starmap_),
-    (itertools.pairwise, polyfills.pairwise_),
-    (itertools.compress, polyfills.compress_),
-    (itertools.cycle, polyfills.cycle_),
-    (itertools.dropwhile, polyfills.dropwhile_),
-    (itertools.takewhile, polyfills.takewhile_),
-    (itertools.filterfalse, polyfills.filterfalse_),
-    (itertools.combinations, polyfills.combinations_),
-    (itertools.combinations_with_replacement, polyfills.combinations_with_replacement_),
-    (itertools.permutations, polyfills.permutations_),
 ):
     _polyfilled(_target, _replacement)
-
-
-@rule(itertools.chain.__dict__["from_iterable"])
-def _chain_from_iterable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return call(cap, ConstVar(polyfills.chain_from_iterable), args[1:], kwargs)
-
-
-@rule(itertools.repeat)
-def _repeat(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if len(args) == 2 or "times" in kwargs:
-        return call(
-            cap, ConstVar(polyfills.repeat_), [args[0], args[1] if len(args) == 2 else kwargs["times"]], {}
-        )
-    return CallIter(itertools.repeat, [args[0]], lambda cap, this: this.parts[0])
-
-
-@rule(itertools.count)
-def _count(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    def step(cap: Capture, this: CallIter) -> Tracker:
-        value = this.extra["count"]
-        this.extra["count"] = value + this.extra["step"]
-        return ConstVar(value)
-
-    start = kwargs.get("start") or (args[0] if args else ConstVar(0))
-    stride = kwargs.get("step") or (args[1] if len(args) > 1 else ConstVar(1))
-    return CallIter(itertools.count, [], step, {"count": cap.value_of(start), "step": cap.value_of(stride)})
 
 
 def _extreme(target: Any, replacement: Callable[..., Any]) -> None:

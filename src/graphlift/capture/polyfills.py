@@ -23,12 +23,13 @@ def all_(iterable):
 
 
 def sum_(iterable, /, start=0):
+    iterator = iter(iterable)
     if isinstance(start, str):
         raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
     if isinstance(start, bytes):
         raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
     total = start
-    for item in iterable:
+    for item in iterator:
         total = total + item
     return total
 
@@ -60,14 +61,18 @@ def max_of(items, key, default, missing):
 
 
 def reduce_(function, iterable, *initial):
-    iterator = iter(iterable)
+    try:
+        iterator = iter(iterable)
+    except TypeError:
+        iterator = None
+    if iterator is None:
+        raise TypeError("reduce() arg 2 must support iteration")
     if initial:
         value = initial[0]
     else:
-        try:
-            value = next(iterator)
-        except StopIteration:
-            raise TypeError("reduce() of empty iterable with no initial value") from None
+        value = next(iterator, _MISSING)
+        if value is _MISSING:
+            raise TypeError("reduce() of empty iterable with no initial value")
     for item in iterator:
         value = function(value, item)
     return value
@@ -89,20 +94,13 @@ def reversed_by_index(obj):
         yield obj[index]
 
 
-def chain_(*iterables):
+def chain_(iterables):
     for iterable in iterables:
         for item in iterable:
             yield item
 
 
-def chain_from_iterable(iterables):
-    for iterable in iterables:
-        for item in iterable:
-            yield item
-
-
-def product_(*iterables, repeat=1):
-    pools = [tuple(pool) for pool in iterables] * repeat
+def product_(pools):
     result = [()]
     for pool in pools:
         result = [(*head, item) for head in result for item in pool]
@@ -124,29 +122,30 @@ def index_(sequence, value, /, *bounds):
     return type(sequence)().index(value)  # its ValueError
 
 
-def islice_(iterable, *limits):
-    bounds = slice(*limits)
-    start, stop, step = bounds.start or 0, bounds.stop, 1 if bounds.step is None else bounds.step
-    index = 0
-    wanted = start
-    if stop is not None and wanted >= stop:
-        return
-    for item in iterable:
-        if index == wanted:
-            yield item
-            wanted += step
-            if stop is not None and wanted >= stop:
+def islice_(iterator, start, stop, step):
+    taken, following = 0, start
+    while True:
+        while taken < following:
+            if next(iterator, _MISSING) is _MISSING:
                 return
-        index += 1
+            taken += 1
+        if stop is not None and taken >= stop:
+            return
+        item = next(iterator, _MISSING)
+        if item is _MISSING:
+            return
+        taken += 1
+        following += step
+        if stop is not None and following > stop:
+            following = stop
+        yield item
 
 
-def accumulate_(iterable, func=None, *, initial=None):
-    iterator = iter(iterable)
+def accumulate_(iterator, func=None, initial=None):
     total = initial
     if initial is None:
-        try:
-            total = next(iterator)
-        except StopIteration:
+        total = next(iterator, _MISSING)
+        if total is _MISSING:
             return
     yield total
     for item in iterator:
@@ -154,19 +153,23 @@ def accumulate_(iterable, func=None, *, initial=None):
         yield total
 
 
-def repeat_(item, times):
-    for _ in range(times):
-        yield item
-
-
-def zip_longest_(*iterables, fillvalue=None):
-    columns = [list(iterable) for iterable in iterables]
-    width = 0
-    for column in columns:
-        if len(column) > width:
-            width = len(column)
-    for index in range(width):
-        yield tuple(column[index] if index < len(column) else fillvalue for column in columns)
+def zip_longest_(iterators, fillvalue):
+    ended = [False] * len(iterators)
+    left = len(iterators)
+    while left:
+        row = []
+        for index, iterator in enumerate(iterators):
+            item = fillvalue
+            if not ended[index]:
+                item = next(iterator, _MISSING)
+                if item is _MISSING:
+                    ended[index] = True
+                    left -= 1
+                    if not left:
+                        return
+                    item = fillvalue
+            row.append(item)
+        yield tuple(row)
 
 
 def starmap_(function, iterable):
@@ -174,11 +177,9 @@ def starmap_(function, iterable):
         yield function(*arguments)
 
 
-def pairwise_(iterable):
-    iterator = iter(iterable)
-    try:
-        left = next(iterator)
-    except StopIteration:
+def pairwise_(iterator):
+    left = next(iterator, _MISSING)
+    if left is _MISSING:
         return
     for right in iterator:
         yield left, right
@@ -204,16 +205,12 @@ def methodcaller_(obj, args, keywords):
 
 
 def compress_(data, selectors):
-    pairs = zip(data, selectors)
-    return (item for item, keep in pairs if keep)
+    for item, keep in zip(data, selectors):
+        if keep:
+            yield item
 
 
-def cycle_(iterable):
-    iterator = iter(iterable)
-    return _cycle(iterator)
-
-
-def _cycle(iterator):
+def cycle_(iterator):
     saved = []
     for item in iterator:
         saved.append(item)
@@ -223,11 +220,7 @@ def _cycle(iterator):
             yield item
 
 
-def dropwhile_(predicate, iterable):
-    return _dropwhile(predicate, iter(iterable))
-
-
-def _dropwhile(predicate, iterator):
+def dropwhile_(predicate, iterator):
     for item in iterator:
         if not predicate(item):
             yield item
@@ -236,35 +229,20 @@ def _dropwhile(predicate, iterator):
         yield item
 
 
-def takewhile_(predicate, iterable):
-    return _takewhile(predicate, iter(iterable))
-
-
-def _takewhile(predicate, iterator):
+def takewhile_(predicate, iterator):
     for item in iterator:
         if not predicate(item):
             return
         yield item
 
 
-def filterfalse_(predicate, iterable):
-    return _filterfalse(predicate, iter(iterable))
-
-
-def _filterfalse(predicate, iterator):
+def filterfalse_(predicate, iterator):
     for item in iterator:
         if not (item if predicate is None else predicate(item)):
             yield item
 
 
-def combinations_(iterable, r):
-    pool = tuple(iterable)
-    if r < 0:
-        raise ValueError("r must be non-negative")
-    return _combinations(pool, r)
-
-
-def _combinations(pool, r):
+def combinations_(pool, r):
     n = len(pool)
     if r > n:
         return
@@ -282,14 +260,7 @@ def _combinations(pool, r):
         yield tuple(pool[i] for i in indices)
 
 
-def combinations_with_replacement_(iterable, r):
-    pool = tuple(iterable)
-    if r < 0:
-        raise ValueError("r must be non-negative")
-    return _combinations_with_replacement(pool, r)
-
-
-def _combinations_with_replacement(pool, r):
+def combinations_with_replacement_(pool, r):
     n = len(pool)
     if not n and r:
         return
@@ -305,15 +276,10 @@ def _combinations_with_replacement(pool, r):
         yield tuple(pool[i] for i in indices)
 
 
-def permutations_(iterable, r=None):
-    pool = tuple(iterable)
-    if r is not None and r < 0:
-        raise ValueError("r must be non-negative")
-    return _permutations(pool, len(pool) if r is None else r)
-
-
-def _permutations(pool, r):
+def permutations_(pool, r=None):
     n = len(pool)
+    if r is None:
+        r = n
     if r > n:
         return
     indices = list(range(n))

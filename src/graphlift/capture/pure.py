@@ -44,7 +44,6 @@ _NOT_RUN = frozenset(
     "__iter__ __reversed__ __dir__ keys values items __enter__ __exit__".split()
 )
 _OBJECT_METHODS = frozenset("__str__ __format__ __lt__ __le__ __gt__ __ge__".split())
-_NOT_PURE = (_operator.attrgetter, _operator.itemgetter, _operator.methodcaller)
 
 
 def _functions() -> frozenset[Any]:
@@ -59,7 +58,7 @@ def _functions() -> frozenset[Any]:
         getattr(re, name)
         for name in "compile match fullmatch search sub subn split findall finditer escape".split()
     ]
-    return frozenset(chosen)
+    return frozenset(chosen) - {_operator.length_hint}  # stand-ins for iterators have no hint
 
 
 PURE_FUNCTIONS = _functions()

@@ -23,6 +23,7 @@ from ..guards import Const, Source
 from ..shapes.expr import SizeLike, free, render
 from .arrays import known_array, memory_of
 from .breaks import RunEagerly
+from .called_iterators import CalledIter, FixedIter, ReversedIter
 from .capture import Capture, describe
 from .frame import (
     CallIter,
@@ -283,15 +284,15 @@ class Residual:
             value = f", {self.expr(payload)}" if type(payload) is ConstVar else ""
             self.line(f"{name} = {base}.__new__({cls}{value})")
             if type(payload) is DictVar:
-                for key, value in payload.known.items():
-                    self.line(f"{base}.__setitem__({name}, {self.key(key)}, {self.expr(value)})")
+                for key, item in payload.known.items():
+                    self.line(f"{base}.__setitem__({name}, {self.key(key)}, {self.expr(item)})")
             elif type(payload) is ListVar and payload.items:
                 self.line(f"list.extend({name}, [{self.exprs(payload.items)}])")
         if tracker.cls not in MADE_BY_CALL:
-            for slot, value in tracker.slots.items():
-                if slot == "args" or value is NULL:
+            for slot, item in tracker.slots.items():
+                if slot == "args" or item is NULL:
                     continue
-                self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(value)})")
+                self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(item)})")
         if tracker.attrs.known:
             items = ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.attrs.known.items())
             self.line(f"{name}.__dict__.update({{{items}}})")
@@ -389,6 +390,8 @@ class Residual:
             return self._sequence_iterator(tracker)
         if tracker.done:
             empty: Any = deque() if type(tracker) is DequeIter else set() if type(tracker) is SetIter else {}
+            if type(tracker) is DictIter:
+                empty = getattr(OrderedDict() if issubclass(owner.cls, OrderedDict) else {}, tracker.kind)()
             return self._keep(tracker, "it", f"iter({self.constant(empty, 'empty')})")
         untouched = tracker.birth.unchanged if owner.real is not None else tracker.as_at_birth
         if not untouched:
@@ -413,11 +416,37 @@ class Residual:
             text = f"enumerate({parts}, {tracker.extra['count']})"
         elif builtin is zip:
             text = f"zip({parts}{', ' if parts else ''}strict={tracker.extra['strict']})"
+        elif builtin is itertools.repeat and "times" in tracker.extra:
+            text = f"{self.constant(builtin)}({parts}, {tracker.extra['times']})"
         elif builtin is itertools.count:
-            text = f"{self.constant(itertools.count)}({tracker.extra['count']!r}, {tracker.extra['step']!r})"
+            text = (
+                f"{self.constant(itertools.count)}({', '.join(map(self.constant, tracker.extra.values()))})"
+            )
         else:
             text = f"{self.constant(builtin)}({parts})"
         return self._keep(tracker, "it", text)
+
+    def _called_iterator(self, tracker: CalledIter) -> str:
+        if tracker.taken and not tracker.pooled:
+            detail = f"a {tracker.builtin.__name__} under way at a graph break or returned"
+            raise RunEagerly("generator", detail, earlier=tracker.born)
+        keywords = "".join(f", {name}={self.expr(value)}" for name, value in tracker.kwargs.items())
+        args = f"*({self.exprs(tracker.args)}{',' if tracker.args else ''})"
+        made = f"{self.constant(tracker.maker)}({args}{keywords})"
+        text = f"{self.constant(advanced)}({made}, {tracker.taken})" if tracker.taken else made
+        return self._keep(tracker, "it", text)
+
+    def _reversed_iterator(self, tracker: ReversedIter) -> str:
+        if tracker.done:
+            return self._keep(tracker, "it", f"reversed({'[]' if type(tracker.owner) is ListVar else '()'})")
+        name = self._keep(tracker, "it", f"reversed({self.expr(tracker.owner)})")
+        target = self.late if id(tracker.owner) in self.cap.changed else self.lines
+        target.append(f"{name}.__setstate__({tracker.position})")
+        return name
+
+    def _fixed_iterator(self, tracker: FixedIter) -> str:
+        detail = f"a {tracker.builtin.__name__} at a graph break or returned"
+        raise RunEagerly("unsupported-object", detail, earlier=tracker.born)
 
     def _generator(self, tracker: GeneratorVar) -> str:
         if tracker.started:
@@ -548,6 +577,9 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     DictIter: Residual._watching_iterator,
     RangeIter: Residual._range_iterator,
     CallIter: Residual._call_iterator,
+    CalledIter: Residual._called_iterator,
+    ReversedIter: Residual._reversed_iterator,
+    FixedIter: Residual._fixed_iterator,
     GeneratorVar: Residual._generator,
 }
 #: Iterators that no program can tell from others while only a loop holds them.

@@ -36,6 +36,8 @@ Kwargs = dict[str, Tracker]
 def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if not args:
         return ConstVar("")
+    if len(args) > 1:
+        return run(cap, str, args, kwargs)
     obj = cap.realize(args[0])
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__str__")

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..breaks import Exhausted
 from ..capture import Capture
-from ..frame import Frame
+from ..frame import Frame, IteratorVar
 from ..protocol import (
     binary,
     compare,
@@ -25,6 +25,7 @@ from ..protocol import (
 from ..trackers import (
     NONE,
     ConstVar,
+    ObjectVar,
     Tracker,
 )
 from .table import Handler, op
@@ -131,13 +132,18 @@ def _jump_if_false_or_pop(cap: Capture, frame: Frame, target: int) -> int | None
 
 @op("GET_ITER")
 def _get_iter(cap: Capture, frame: Frame, arg: Any) -> None:
-    frame.stack[-1] = get_iter(cap, frame.stack[-1])
+    iterable = cap.realize(frame.stack[-1])
+    iterator = frame.stack[-1] = get_iter(cap, iterable)
+    if iterator is not iterable and type(iterable) is not ObjectVar and isinstance(iterator, IteratorVar):
+        iterator.hidden = True
 
 
 @op("FOR_ITER")
 def _for_iter(cap: Capture, frame: Frame, target: int) -> int | None:
+    iterator = frame.stack[-1]
+    frame.loops[len(frame.stack) - 1] = iterator, frame.pc, target
     try:
-        item = next_item(cap, frame.stack[-1])
+        item = next_item(cap, iterator)
     except Exhausted:
         frame.stack.pop()
         return target
