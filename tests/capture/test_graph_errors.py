@@ -82,3 +82,71 @@ def test_effects_errors_and_lines_are_eagers(compiler, fn: Callable[..., Any], b
         printed = capsys.readouterr().out
         got = outcome(compiled, i)
         assert got == want and capsys.readouterr().out == printed
+
+
+# -- handlers of the user's ------------------------------------------------------------------------------------
+
+
+def caught(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    try:
+        c.calls += 1
+        y = EMBEDDING[i] + x
+    except IndexError as error:
+        c.seen.append(len(error.args))
+        y = x * 0
+    finally:
+        LOG.append("finally")
+    return y
+
+
+def caught_with_random_numbers(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    try:
+        x = torch.nn.functional.dropout(x, 0.5) + torch.rand(3)
+        y = EMBEDDING[i] + x
+        c.calls += 1
+    except IndexError:
+        y = torch.rand(3)
+    return y + torch.rand(3)
+
+
+NORM = torch.nn.BatchNorm1d(3)
+
+
+def caught_with_statistics(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    try:
+        y = torch.nn.functional.embedding(i, NORM(x + c.calls))
+    except IndexError:
+        y = x - 1
+    return y
+
+
+def written_argument(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    x.add_(1)
+    try:
+        y = EMBEDDING[i] + x
+    except IndexError:
+        y = x * 2
+    return y.sum() + x.sum()
+
+
+@pytest.mark.parametrize("fn", [caught, caught_with_random_numbers, caught_with_statistics, written_argument])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "auto"])
+def test_handlers_meet_errors_of_data(compiler, fn: Callable[..., Any], backend: str) -> None:
+    good, bad = torch.tensor([0, 2, 1]), torch.tensor([0, 9, 1])
+    compiled = compiler.compile(fn, backend=backend)
+    for i in (good, bad, good, bad):
+        found = []
+        for run in (fn, compiled):
+            torch.manual_seed(3)
+            NORM.reset_running_stats()
+            found.append(
+                outcome(run, i) | {"random": torch.rand(2).tolist(), "mean": NORM.running_mean.tolist()}
+            )
+        assert found[0] == found[1]
+
+
+def test_a_handler_around_a_graph_that_can_run_again_breaks_nothing(compiler) -> None:
+    i, x = torch.tensor([0, 2, 1]), torch.ones(3, 3)
+    for fn in (caught, caught_with_random_numbers):
+        explained = compiler.explain(fn, x, i, Counter())
+        assert (explained.graph_count, explained.graph_break_count) == (1, 0)

@@ -217,6 +217,8 @@ class Capture:
         self.sizes.where = self._where
         self.policy = policy
         self.size_sources: dict[Symbol, Source] = {}
+        # Step and stack of the first operator inside a `try` whose errors only the data decide.
+        self.unsafe: tuple[int, str] | None = None
         self.varying = varying  # integers that were not what an earlier region had taken them for
         self.stop_at = stop_at
         self.step = 0
@@ -901,9 +903,9 @@ class Capture:
             if type(value) in _RESULTS or isinstance(value, (tuple, list)):
                 return self.from_python(value)
             raise Break("unsupported-call", f"{target} returns a {type(value).__name__}")
-        if may_raise(kind, target, fake_args) and inside_try(self.frames):
-            raise Break("exception-raised", "an operator that may raise, inside a try statement")
         where = self.user_stack()
+        if self.unsafe is None and may_raise(kind, target, fake_args) and inside_try(self.frames):
+            self.unsafe = self.step, where
         node = self.builder.add_op(
             kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where
         )

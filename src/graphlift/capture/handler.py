@@ -78,7 +78,7 @@ from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter
 from .reasons import BreakReason, StackFrame
 from .region import Region
-from .rerun import may_run_again, run_again
+from .rerun import draws, may_run_again, run_again
 from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
 from .torch_state import StateSnapshot, foreign_mode
@@ -321,18 +321,15 @@ def _captured(
             residual = Residual(cap)
             try:
                 tail = _tail(residual, end)
-                break
             except (RunEagerly, ContinuationUnsupported) as problem:
                 raise _further_out(problem, func, end, reason, stop_at) from None
+            why = None if isinstance(end, Tracker) else reason
+            return _finish(func, args, options, residual, tail, why, time.perf_counter() - start)
         except _Restart as restart:
             stop_at, reason = restart.step, restart.reason
             if options.fullgraph:
                 raise GraphBreakError.from_reason(reason) from None
-    else:
-        raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times")
-    if isinstance(end, Tracker):
-        reason = None
-    return _finish(func, args, options, residual, tail, reason, time.perf_counter() - start)
+    raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times")
 
 
 class _Restart(Exception):
@@ -411,9 +408,9 @@ def _execute(
 _STACK_LINE = re.compile(r'  File "(.*)", line (\d+), in (.*)')
 
 
-def _reason(code: str, detail: str, stack: str, frame: Frame) -> BreakReason:
+def _reason(code: str, detail: str, stack: str, frame: Frame | None) -> BreakReason:
     frames = tuple(StackFrame(m[1], int(m[2]), m[3]) for m in map(_STACK_LINE.match, stack.splitlines()) if m)
-    if not frames:
+    if not frames and frame is not None:
         frames = (StackFrame(frame.code.co_filename, frame.line, frame.code.co_qualname),)
     user = [
         f for f in frames if not f.filename.startswith((_TORCH + "/", _STDLIB + "/lib", _PACKAGE + "/"))
@@ -461,6 +458,11 @@ def _finish(
         start = time.perf_counter()
         compiled = options.backend(gm, [*cap.builder.input_tensors, *cap.builder.size_hints])
         timings["backend"] = time.perf_counter() - start
+        again = may_run_again(cap.builder, getattr(compiled, "writes_last", False))
+        if cap.unsafe is not None and not again:
+            step, stack = cap.unsafe
+            detail = "an operator that may raise, inside a try statement"
+            raise _Restart(step, _reason("exception-raised", detail, stack, None))
         if cap.state_log or cap.guarded:
             compiled = protected(compiled, changed_facts(cap))
         residual.names["__graph"] = Disabled(compiled)
@@ -474,7 +476,7 @@ def _finish(
             inputs = f"({', '.join(parts)},)"
         names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
-        if may_run_again(cap.builder):
+        if again:
             head = _running_again(head, residual, params)
     state: list[str] = []
     if cap.restore_calls:
@@ -509,13 +511,14 @@ def _finish(
 
 def _running_again(run: list[str], residual: Residual, params: list[str]) -> list[str]:
     residual.names["__run_again"] = run_again
+    state = f"{residual.constant(torch.get_rng_state)}()" if draws(residual.cap.builder) else "None"
     return [
-        "failure = None",
+        f"failure, random_state = None, {state}",
         "try:",
         *(f"    {line}" for line in run),
         "except Exception as error:",
         "    failure = error",
-        f"if failure is not None: return __run_again(failure, __func, {''.join(p + ', ' for p in params)})",
+        f"if failure is not None: return __run_again(failure, random_state, __func, {''.join(p + ', ' for p in params)})",
     ]
 
 

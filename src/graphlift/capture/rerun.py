@@ -1,7 +1,7 @@
 """Graphs that raise while they run: the frame runs again as it is, to leave the effects and the traceback of eager.
 
 In: a captured graph; later the exception of a run and the frame's arguments. Out: what the frame itself does.
-Always: only frames whose graph has changed nothing when it raises: no random numbers, no writes to inputs.
+Always: only frames whose graph has left no trace when it raises: no writes, and random numbers that can be drawn again.
 """
 
 from __future__ import annotations
@@ -25,27 +25,54 @@ _RANDOM = re.compile(
 _PLAIN = ("torch", "_operator", "math", "builtins")
 
 
-def may_run_again(builder: GraphBuilder) -> bool:
-    """Whether a run of the graph that raised has left no trace."""
-    return not builder.written_inputs() and all(_is_pure(node) for node in builder.graph.nodes)
+def may_run_again(builder: GraphBuilder, writes_last: bool) -> bool:
+    """Whether a run of the graph that raised leaves no trace; ``writes_last``: it writes its inputs at its end only."""
+    nodes = list(builder.graph.nodes)
+    if builder.written_inputs() and not writes_last:
+        return False
+    return all(map(_is_plain, nodes)) and (not draws(builder) or all(map(_on_cpu, nodes)))
 
 
-def _is_pure(node: fx.Node) -> bool:
+def draws(builder: GraphBuilder) -> bool:
+    """Whether the graph may draw random numbers."""
+    return any(_RANDOM.search(_name(node)) for node in builder.graph.nodes)
+
+
+def _name(node: fx.Node) -> str:
     if node.op == "call_method":
-        return not _RANDOM.search(node.target)  # type: ignore[arg-type]
+        return str(node.target)
+    if node.op != "call_function":
+        return ""
+    target = node.target
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(target)
+    return getattr(target, "__name__", "")
+
+
+def _is_plain(node: fx.Node) -> bool:
+    """Whether the call is of torch's own operators, which do no more than compute."""
     if node.op != "call_function":
         return True
     target = node.target
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return str(target).startswith(("aten.", "prims.")) and not _RANDOM.search(str(target))
+        return str(target).startswith(("aten.", "prims."))
     module = getattr(target, "__module__", None) or "torch"
-    name = getattr(target, "__name__", "")
-    return module.partition(".")[0] in _PLAIN and bool(name) and not _RANDOM.search(name)
+    return module.partition(".")[0] in _PLAIN and bool(_name(node))
 
 
-def run_again(failure: Exception, func: Callable[..., Any], *args: Any) -> Any:
-    """Run the frame as Python does, after its graph raised `failure`."""
+def _on_cpu(node: fx.Node) -> bool:
+    """Whether it works on the CPU with the default generator, whose state is put back."""
+    value = node.meta.get("val")
+    return node.op != "get_attr" and (not isinstance(value, torch.Tensor) or value.device.type == "cpu")
+
+
+def run_again(
+    failure: Exception, random_state: torch.Tensor | None, func: Callable[..., Any], *args: Any
+) -> Any:
+    """Run the frame as Python does, after its graph raised `failure`; `random_state` is that of before."""
     if isinstance(failure, GraphliftError):
         raise failure
     del failure  # what the frame raises now has no other for its context
+    if random_state is not None:
+        torch.set_rng_state(random_state)
     return call_disabled(func, *args)

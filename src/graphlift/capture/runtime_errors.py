@@ -1,7 +1,7 @@
 """Operators that may raise when the graph runs, which is after the block of code that would catch it has been left.
 
-In: the call about to be captured, and the frames it is in. Out: whether it must run natively instead.
-Always: inside a ``try`` of the user's, such an operator is a break: the exception then reaches the user's handler.
+In: the call about to be captured, and the frames it is in. Out: whether its exception would meet a handler.
+Always: such a graph raises only if its frame can run again as it is (rerun.py); else the operator is a break.
 """
 
 from __future__ import annotations
