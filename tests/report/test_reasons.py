@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphlift.capture.reasons import REASONS, BreakReason, Reason, StackFrame, _table
+from graphlift.capture.reasons import REASONS, BreakReason, Reason, StackFrame, reason_table
 from graphlift.report import docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,9 +21,9 @@ def test_rows_are_complete() -> None:
 def test_duplicates_and_gaps_are_refused() -> None:
     row = Reason("a", "text", "why.", "remedy.")
     with pytest.raises(ValueError, match="twice"):
-        _table((row, row))
+        reason_table((row, row))
     with pytest.raises(ValueError, match="lacks"):
-        _table((Reason("a", "text", "", "remedy."),))
+        reason_table((Reason("a", "text", "", "remedy."),))
 
 
 def test_unregistered_code_is_refused() -> None:

@@ -15,9 +15,9 @@ from .effect_ops import REPLACED
 from .plan import FallBack
 
 
-def _refuse(why: str) -> Callable[..., Any]:
+def _refuse(code: str, detail: str = "") -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise FallBack(why)
+        raise FallBack(code, detail)
 
     return refuse
 
@@ -27,13 +27,13 @@ def _nothing(*args: Any) -> None:
 
 
 REPLACED.update(
-    (setter, _refuse(f"the region calls {getattr(setter, '__name__', setter)}"))
+    (setter, _refuse("global-setting", getattr(setter, "__name__", str(setter))))
     for setter in (*torch_state.SETTERS, torch_state.set_deterministic)
     if setter not in torch_state.DECIDED_WHEN_RECORDED
 )
-REPLACED[torch_contexts.enter_inference] = _refuse("a part of the region runs in inference mode")
-REPLACED[tensor_attributes.set_data] = _refuse("the region assigns to the .data of a tensor")
-REPLACED[optim_rules.number_of] = _refuse("the region reads a number from a tensor")
+REPLACED[torch_contexts.enter_inference] = _refuse("inference-part")
+REPLACED[tensor_attributes.set_data] = _refuse("data-assigned")
+REPLACED[optim_rules.number_of] = _refuse("number-read")
 REPLACED[torch_contexts.enter_label] = REPLACED[torch_contexts.leave_context] = _nothing
 
 
@@ -51,4 +51,4 @@ def require_no_alias(outputs: tuple, aliases: list[FakeTensor]) -> None:
         if type(out) is FakeTensor and any(
             out.home is alias.home and out.path[: len(alias.path)] == alias.path for alias in aliases
         ):
-            raise FallBack("an output is a view made by a custom function")
+            raise FallBack("custom-function-view")

@@ -52,7 +52,7 @@ def _assertion(rec: Any, func: Any, args: tuple, kwargs: dict) -> None:
 
 def _checked_backward(rec: Any, func: Any, args: tuple, kwargs: dict) -> Any:
     if args[0].requires_grad and (func is aten.linalg_eig.default or args[0].spec.dtype.is_complex):
-        raise FallBack(f"the backward of {func.name()} checks that the loss does not depend on a phase")
+        raise FallBack("phase-check", func.name())
     return NotImplemented
 
 
@@ -83,7 +83,7 @@ def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 def _matrix_rank(*args: Any, **kwargs: Any) -> Tensor:
     """With `out`, the composite kernel writes nothing: it makes the caller's tensor another one."""
     if kwargs.get("out") is not None:
-        raise FallBack("matrix_rank(out=) replaces the tensor that it is given")
+        raise FallBack("out-replaced", "matrix_rank")
     return torch.linalg.matrix_rank(*args, **kwargs)
 
 

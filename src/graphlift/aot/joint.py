@@ -119,7 +119,7 @@ def _trace(
             outs = _run(gm, given, rec, sources)
         around.grad_mode_after = torch.is_grad_enabled()
         if autocast_state() != autocast:
-            raise FallBack("the region changes autocast and leaves it changed")
+            raise FallBack("autocast-left")
         traced = _Outputs(rec, given, around)
         try:
             traced.classify(outs)
@@ -127,14 +127,16 @@ def _trace(
             RuntimeError,
             IndexError,
         ) as e:  # a view whose history autograd refuses to give, or cannot make again
-            raise FallBack(str(e)) from None
+            raise FallBack("view-history", str(e)) from None
         has_backward = any(around.differentiable)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves) if has_backward else 0
         unconnected = _unconnected(given, traced) if has_backward else frozenset()
+        if has_backward and not any(n and i not in unconnected for i, n in enumerate(given.needs_grad)):
+            raise FallBack("new-leaf", "no input leads to an output that requires grad")
         if has_backward:
             _differentiate(rec, given, traced, sources)
     except FakeLimit as e:
-        raise FallBack(str(e)) from None
+        raise FallBack("operator-limit", str(e)) from None
     finally:
         torch._C._set_grad_enabled(grad_mode)
         if around.autocast:
@@ -209,7 +211,7 @@ def _placeholders(gm: fx.GraphModule) -> tuple[list[Spec | None], list[Any]]:
             sizes.append(value)
             continue
         if sizes:
-            raise FallBack("a tensor among the inputs comes after a size")
+            raise FallBack("graph-form", "a tensor among the inputs comes after a size")
         symbolic = type(value) is FakeTensor and value.spec.symbolic
         specs.append(value.spec if symbolic else None)
     return specs, sizes
@@ -224,9 +226,9 @@ def _make_inputs(
     base_of: dict[tuple[int, ...], FakeTensor] = {}
     for group in merge:
         if any(real[i].requires_grad for i in group) and torch.is_grad_enabled():
-            raise FallBack("inputs that share memory are written, and autograd follows one of them")
+            raise FallBack("shared-inputs-written", "autograd follows one of them")
         if len({real[i].dtype for i in group}) > 1:
-            raise FallBack("inputs that share memory as different dtypes are written")
+            raise FallBack("shared-inputs-written", "as different dtypes")
     for i, t in enumerate(real):
         same = by_id.setdefault(id(t), i)
         if same != i:  # the same tensor again: the same fake, so its gradient is counted once
@@ -280,7 +282,7 @@ def _run(gm: fx.GraphModule, given: _Inputs, rec: Recorder, sources: list[tuple[
     except FallBack:
         raise
     except Exception as e:
-        raise FallBack(f"tracing it raises {type(e).__name__}: {e}") from e
+        raise FallBack("graph-raises", f"{type(e).__name__}: {e}") from e
 
 
 def _interpret(
@@ -318,7 +320,7 @@ def _interpret(
             outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
             captured_calls.require_no_alias(outs, aliases)
             if leaves and any(isinstance(out, Tensor) and out.requires_grad for out in outs):
-                raise FallBack("requires_grad_() makes a leaf inside the region")
+                raise FallBack("new-leaf")
             return outs
         if op == "get_attr":
             env[node] = _attribute(gm, node.target, rec)
@@ -332,9 +334,9 @@ def _interpret(
                 _require_leaf(args, kwargs, given, leaves)
             env[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
         else:
-            raise FallBack(f"a call of submodule {node.target} in the graph")
+            raise FallBack("graph-form", f"a call of submodule {node.target}")
         sources.append((sequence(), node))
-    raise FallBack("the graph has no output")
+    raise FallBack("graph-form", "no output")
 
 
 def _require_leaf(args: tuple, kwargs: dict, given: _Inputs, leaves: list[FakeTensor]) -> None:
@@ -343,7 +345,7 @@ def _require_leaf(args: tuple, kwargs: dict, given: _Inputs, leaves: list[FakeTe
     if args[0].requires_grad == wanted:
         return
     if not wanted or id(args[0]) in given.first:
-        raise FallBack("requires_grad_() of an input, or to False")
+        raise FallBack("requires-grad-changed", "requires_grad_() of an input, or to False")
     leaves.append(args[0])
 
 
@@ -395,10 +397,10 @@ class _Outputs:
         seen: dict[int, int] = {}
         for k, out in enumerate(outs):
             if isinstance(out, Tensor) and type(out) is not FakeTensor:
-                raise FallBack("an output is a tensor made outside the graph")
+                raise FallBack("outside-tensor")
             if type(out) is not FakeTensor:
                 if fakes_in((out,), []):
-                    raise FallBack("an output is a container of tensors")
+                    raise FallBack("outside-tensor", "a container of tensors")
                 plan: OutputPlan = Literal(out)
             elif id(out) in seen:
                 plan = SameAs(seen[id(out)])
@@ -411,27 +413,27 @@ class _Outputs:
         untracked = sum(any(not s.grad_mode for s in path) for path in paths)
         if restrided and untracked and len(paths) + len(self.around.metadata) > 1:
             # Rebuilding one counts as a change of the other, which autograd allows in program order only.
-            raise FallBack("views made without grad beside aliases whose metadata changed in place")
+            raise FallBack("metadata-changed", "views made without grad beside aliases")
         if any(_restrides_base(path, other) for path in paths for other in paths if path is not other):
-            raise FallBack("a detached alias whose metadata changed in place is the base of another output")
+            raise FallBack("metadata-changed", "of a detached alias that is the base of another output")
 
     def _plan(self, out: FakeTensor) -> OutputPlan:
         i = self.given.first.get(id(out))
         if i is not None:
             return FromInput(i)
         if out.is_inference() is not torch.is_inference_mode_enabled():
-            raise FallBack("an output is made in another inference mode")
+            raise FallBack("inference-part", "an output is made in another inference mode")
         path = tuple(s for s in out.path)
         untracked = any(not s.grad_mode for s in path)  # such a view says it requires grad, with no history
         if out.requires_grad and out.is_leaf and not untracked:
-            raise FallBack("an output is a new leaf that requires grad")
+            raise FallBack("new-leaf", "an output")
         if out.requires_grad and any(s.func is aten.detach.default for s in path):
-            raise FallBack("a detached alias has a gradient history of its own")
+            raise FallBack("alias-history", "a detached alias")
         i = self._home_input.get(id(out.home))
         if i is not None:
             return self._view_of_input(out, i, path)
         if id(out.home) in self.rec.constant_homes:
-            raise FallBack("an output aliases a constant of the graph")
+            raise FallBack("outside-tensor", "an output aliases a constant of the graph")
         return self._view_of_slot(out, path)
 
     def _view_of_input(self, out: FakeTensor, i: int, path: tuple) -> OutputPlan:
@@ -439,30 +441,30 @@ class _Outputs:
             return self._view_of_member(out, path)
         own = self.given.fakes[i].path  # changes of the input's own metadata, which come first
         if path[: len(own)] != own:
-            raise FallBack("a view made before its input's metadata changed in place")
+            raise FallBack("metadata-changed", "a view made before")
         path = path[len(own) :]
         if out.requires_grad and not self.given.fakes[i].requires_grad:
-            raise FallBack("an alias of an input has a gradient history of its own")
+            raise FallBack("alias-history", "an alias of an input")
         return FromInput(i, path)
 
     def _view_of_member(self, out: FakeTensor, path: tuple) -> OutputPlan:
         for i, fake in enumerate(self.given.fakes):
             if fake.home is out.home and path[: len(fake.path)] == fake.path:
                 return FromInput(i, path[len(fake.path) :])
-        raise FallBack("an output aliases several inputs that share memory")
+        raise FallBack("shared-inputs-written", "an output aliases several of them")
 
     def _view_of_slot(self, out: FakeTensor, path: tuple) -> OutputPlan:
         root = out.home.root
         if root is None:
-            raise FallBack("an output has no owner")
+            raise FallBack("alias-history", "an output has no owner")
         if out is root:
             return FromSlot(self._slot(out))
         if out.requires_grad and not root.requires_grad:
-            raise FallBack("a view has a gradient history of its own")
+            raise FallBack("alias-history", "a view")
         slot = self._slot(root)
         if root.path:
             if out.spec.dtype != root.spec.dtype:
-                raise FallBack("a view as another dtype of a tensor whose metadata changed in place")
+                raise FallBack("metadata-changed", "a view as another dtype")
             delta = out.spec.offset - root.spec.offset
             return FromSlot(
                 slot, (), Geometry(out.spec, delta, out._is_view(), all(s.grad_mode for s in path))
@@ -483,29 +485,27 @@ class _Outputs:
         with_base = {i for group, _, _ in given.bases for i in group}
         for i, fake in enumerate(given.fakes):
             if given.leaves[i].home is not fake.home:
-                raise FallBack("an input took the storage of another tensor")
+                raise FallBack("data-assigned", "an input took the storage of another tensor")
             if given.first.get(id(fake)) != i:
                 continue
             home = fake.home
             in_place = tuple(s for s in fake.path if s.in_place)
             became_differentiable = fake.grad_fn is not given.grad_fns[i]
             if became_differentiable and not _descends(fake.grad_fn, given.grad_fns[i]):
-                raise FallBack("an input is detached in place, and then written")
+                raise FallBack("alias-history", "an input is detached in place, and then written")
             if fake.requires_grad != given.needs_grad[i] and not (
                 became_differentiable and fake.requires_grad
             ):
-                raise FallBack("an input's requires_grad flag changes inside the region")
+                raise FallBack("requires-grad-changed")
             written = home.version != 0 and (home.base is not home.first or became_differentiable)
             if in_place:
                 untracked = fake.requires_grad and not all(s.grad_mode for s in in_place)
                 if (became_differentiable and written) or i in with_base or untracked:
-                    raise FallBack("an input's metadata change in place under autograd")
+                    raise FallBack("metadata-changed", "of an input under autograd")
                 self.around.metadata.append(MetadataMutation(i, in_place))
             if i in with_base:
                 if became_differentiable:
-                    raise FallBack(
-                        "inputs that share memory are written, and one of them comes to require grad"
-                    )
+                    raise FallBack("shared-inputs-written", "one of them comes to require grad")
                 continue
             if not written:
                 if (
@@ -522,7 +522,7 @@ class _Outputs:
             self.around.differentiable.append(became_differentiable and fake.requires_grad)
             resized = None if home.base.spec.shape == home.first.spec.shape else home.base.spec
             if resized is not None and (became_differentiable or hidden):
-                raise FallBack("an input is resized under autograd, or behind its back")
+                raise FallBack("resized")
             self.around.mutations.append(Mutation(i, slot, became_differentiable, hidden, resized))
         for group, value, base in given.bases:
             slot = None
@@ -551,7 +551,7 @@ def _differentiate(
     wanted = [
         i
         for i, (leaf, fake) in enumerate(zip(given.leaves, given.fakes, strict=True))
-        if leaf.requires_grad and given.first.get(id(fake)) == i
+        if given.needs_grad[i] and leaf.requires_grad and given.first.get(id(fake)) == i
     ]
     rec.stage, rec.source = BACKWARD, None
     rec.forward_sources = sources
@@ -559,7 +559,7 @@ def _differentiate(
         with rec, torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS):
             grads = torch.autograd.grad(roots, [given.leaves[i] for i in wanted], tangents, allow_unused=True)
     except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError) as e:
-        raise FallBack(f"the backward cannot be traced: {e}") from e
+        raise FallBack("backward-raises", str(e)) from e
     found = dict(zip(wanted, grads, strict=True))
     rec.trace.grads = [
         rec.read(g) if (g := found.get(i)) is not None else None for i in range(len(given.real))
@@ -572,7 +572,9 @@ def _unconnected(given: _Inputs, traced: _Outputs) -> frozenset[int]:
     roots = (f for f, d in zip(traced.slots, traced.around.differentiable, strict=True) if d)
     reached = {id(node.variable) for node in nodes_behind(roots) if hasattr(node, "variable")}
     return frozenset(
-        i for i, leaf in enumerate(given.leaves) if leaf.requires_grad and id(leaf) not in reached
+        i
+        for i, leaf in enumerate(given.leaves)
+        if given.needs_grad[i] and leaf.requires_grad and id(leaf) not in reached
     )
 
 

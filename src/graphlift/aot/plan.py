@@ -11,11 +11,16 @@ from typing import Any
 
 from ..fake import Spec
 from ..shapes.expr import Symbol
+from .reasons import FALLBACKS
 from .views import Path
 
 
 class FallBack(Exception):
-    """The region has effects this stage cannot reproduce exactly; it runs in eager, and this says why."""
+    """The region has effects this stage cannot reproduce exactly; it runs in eager. `FALLBACKS` has the codes."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        text = FALLBACKS[code].text
+        super().__init__(f"{code}: {text} ({detail})" if detail else f"{code}: {text}")
 
 
 @dataclass(frozen=True, slots=True)

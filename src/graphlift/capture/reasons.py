@@ -32,8 +32,17 @@ class Reason:
     example: str = ""
     fixed: str = ""
 
+    def section(self, example: str, fixed: str) -> list[str]:
+        """Lines of documentation; the arguments head the two programs."""
+        lines = [f"## {self.code}", "", f"{self.text[0].upper()}{self.text[1:]}.", ""]
+        lines += [f"**Why.** {self.why}", "", f"**What to do.** {self.remedy}"]
+        for heading, program in ((example, self.example), (fixed, self.fixed)):
+            if program:
+                lines += ["", heading, "", "```python", program.rstrip(), "```"]
+        return lines
 
-def _table(rows: Iterable[Reason]) -> Mapping[str, Reason]:
+
+def reason_table(rows: Iterable[Reason]) -> Mapping[str, Reason]:
     table: dict[str, Reason] = {}
     for row in rows:
         if row.code in table:
@@ -45,7 +54,7 @@ def _table(rows: Iterable[Reason]) -> Mapping[str, Reason]:
 
 
 #: Every kind of break, by code. Adding one is one row here and one test.
-REASONS: Mapping[str, Reason] = _table(
+REASONS: Mapping[str, Reason] = reason_table(
     (
         Reason(
             "unsupported-builtin",
@@ -719,10 +728,6 @@ class BreakReason:
         )
 
 
-def _code(program: str) -> list[str]:
-    return ["```python", program.rstrip(), "```"]
-
-
 def breaks_markdown() -> str:
     """The text of `docs/breaks.md`: one section per registered reason."""
     parts = [
@@ -738,8 +743,5 @@ def breaks_markdown() -> str:
         *(f"| [`{row.code}`](#{row.code}) | {row.text} |" for row in REASONS.values()),
     ]
     for row in REASONS.values():
-        parts += ["", f"## {row.code}", "", f"{row.text[0].upper()}{row.text[1:]}.", ""]
-        parts += [f"**Why.** {row.why}", "", f"**What to do.** {row.remedy}"]
-        if row.example:
-            parts += ["", "Breaks:", "", *_code(row.example), "", "Does not:", "", *_code(row.fixed)]
+        parts += ["", *row.section("Breaks:", "Does not:")]
     return "\n".join(parts) + "\n"

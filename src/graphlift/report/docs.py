@@ -1,6 +1,6 @@
 """Documentation pages generated from the registries.
 
-In: the rows of `config` and `capture.reasons`. Out: `docs/config.md`, `docs/breaks.md`.
+In: the rows of `config`, `capture.reasons` and `aot.reasons`. Out: `docs/config.md`, `docs/breaks.md`.
 Always: `python -m graphlift.report.docs [folder]` writes them; a test compares them with the rows.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from graphlift.aot.reasons import fallbacks_markdown
 from graphlift.capture.reasons import breaks_markdown
 from graphlift.config import config_markdown
 
 #: File name to the function that makes its text.
-PAGES = {"breaks.md": breaks_markdown, "config.md": config_markdown}
+PAGES = {"breaks.md": lambda: breaks_markdown() + fallbacks_markdown(), "config.md": config_markdown}
 
 
 def write_pages(folder: Path) -> list[Path]:
