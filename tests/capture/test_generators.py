@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from tests.capture.program import program
+
+X = torch.ones(3)
 
 
 @program()
@@ -270,3 +274,24 @@ def test_generator_leaves_the_region(compiler):
         generator, y = compiled(torch.ones(2))
         assert [item.tolist() for item in generator] == [[0, 0], [2, 2], [4, 4]]
         assert y.tolist() == [2, 2]
+
+
+class Indexed(Sequence):
+    """Its `__iter__` is that of the abstract class: a generator inside `try ... except IndexError`."""
+
+    def __getitem__(self, i):
+        return (1.0, 2.0)[i]
+
+    def __len__(self):
+        return 2
+
+
+def test_a_generator_left_inside_an_except_that_lets_its_end_pass_breaks_nothing(compiler) -> None:
+    def fn(x, values):
+        for a, b in zip([1.0], values):  # leaves the iterator of `values` suspended
+            x = x * a + b
+        return x
+
+    explained = compiler.explain(fn, X, Indexed())
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+    assert torch.equal(compiler.compile(fn)(X, Indexed()), fn(X, Indexed()))

@@ -6,6 +6,7 @@ Always: the shadow stack has exactly the slots that the interpreter's stack woul
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import sys
 from dataclasses import dataclass
@@ -379,13 +380,33 @@ class GeneratorVar(IteratorVar):
             and frame.delegate[0].cleans_up
         ):
             return True
-        handler = frame.info.instrs[frame.pc - 1].handler
-        return handler is not None and not self._converts_only(handler.target)
+        instrs = frame.info.instrs
+        handler = instrs[frame.pc - 1].handler
+        while handler is not None:
+            at = handler.target
+            if instrs[at].op == "CALL_INTRINSIC_1" and instrs[at].arg == "INTRINSIC_STOPITERATION_ERROR":
+                return False  # that of every generator (3.12+), which converts a StopIteration (PEP 479)
+            if [i.op for i in instrs[at : at + 3]] != ["COPY", "POP_EXCEPT", "RERAISE"] and self._catches_exit(at):
+                return True
+            handler = instrs[at].handler
+        return False
 
-    def _converts_only(self, target: int) -> bool:
-        """Whether a handler is that of every generator (3.12+), which converts a StopIteration (PEP 479)."""
-        at = self.frame.info.instrs[target]
-        return at.op == "CALL_INTRINSIC_1" and at.arg == "INTRINSIC_STOPITERATION_ERROR"
+    def _catches_exit(self, at: int) -> bool:
+        """Whether a handler does anything about a GeneratorExit; `except IndexError`, say, lets it pass."""
+        instrs = self.frame.info.instrs
+        if instrs[at].op != "PUSH_EXC_INFO":
+            return True
+        at += 1
+        while instrs[at].op != "RERAISE":
+            load, match, jump = instrs[at : at + 3]
+            if (load.op, match.op, jump.op) != ("LOAD_GLOBAL", "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE"):
+                return True
+            cls = vars(builtins).get(load.arg)
+            known = isinstance(cls, type) and load.arg not in self.frame.globals_var.real
+            if not known or issubclass(GeneratorExit, cls):
+                return True
+            at = jump.arg
+        return False
 
     def close(self, cap: Capture, error: Tracker) -> None:
         """``generator.close()``; ``error`` is the GeneratorExit to throw."""
