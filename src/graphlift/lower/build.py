@@ -196,6 +196,8 @@ class _GraphBuilder:
         ):  # made of sizes: known from the symbols alone
             self.env[node] = expr_of(node.meta["val"])
             return
+        if isinstance(node.meta.get("val"), (torch.SymFloat, torch.SymBool)):
+            raise TypeError(f"{node.format_node()}: only ints may vary in a graph that is lowered")
         if node.target is operator.getitem:
             source, position = node.args
             result = self.env[source][position]
