@@ -135,7 +135,7 @@ def _compile(
     build = _build_training if joint.has_backward else _build_inference
     result = build(gm, joint, forms, fw_compiler, bw_compiler, partitioner)
     result.timings["trace"] = traced - start
-    result.run.writes_last = True  # type: ignore[attr-defined]
+    result.run.writes_last = True
     result.mutated_inputs = tuple(m.input for m in joint.around.mutations)
     result.alias_groups = tuple(joint.storage_groups)
     return result

@@ -386,7 +386,8 @@ class GeneratorVar(IteratorVar):
             at = handler.target
             if instrs[at].op == "CALL_INTRINSIC_1" and instrs[at].arg == "INTRINSIC_STOPITERATION_ERROR":
                 return False  # that of every generator (3.12+), which converts a StopIteration (PEP 479)
-            if [i.op for i in instrs[at : at + 3]] != ["COPY", "POP_EXCEPT", "RERAISE"] and self._catches_exit(at):
+            ends = [i.op for i in instrs[at : at + 3]] == ["COPY", "POP_EXCEPT", "RERAISE"]
+            if not ends and self._catches_exit(at):
                 return True
             handler = instrs[at].handler
         return False
@@ -402,7 +403,7 @@ class GeneratorVar(IteratorVar):
             if (load.op, match.op, jump.op) != ("LOAD_GLOBAL", "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE"):
                 return True
             cls = vars(builtins).get(load.arg)
-            known = isinstance(cls, type) and load.arg not in self.frame.globals_var.real
+            known = isinstance(cls, type) and load.arg not in (self.frame.globals_var.real or {})
             if not known or issubclass(GeneratorExit, cls):
                 return True
             at = jump.arg
