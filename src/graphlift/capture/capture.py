@@ -161,6 +161,8 @@ EXCEPTION_VALUES: dict[type, tuple[str, ...]] = {
     SystemExit: ("code",),
     OSError: ("errno", "strerror", "filename"),
     ImportError: ("msg", "name", "path"),
+    AttributeError: ("name", "obj"),
+    NameError: ("name",),
     SyntaxError: (
         "msg",
         "filename",
