@@ -20,3 +20,8 @@ def test_wide_cells_wrap_and_empty_tables_print() -> None:
 def test_html_is_escaped() -> None:
     html = Table.of("<T>", ("a<b",), [("<script>",)]).html()
     assert "<script>" not in html and "&lt;script&gt;" in html and "&lt;T&gt;" in html
+
+
+def test_empty_columns_have_text_too() -> None:
+    text = Table.of("title", ("", "b"), [("", ""), ("", "x" * 300)]).text(40)
+    assert text.startswith("title\n") and text.count("x") == 300
