@@ -80,6 +80,13 @@ REFUSED = (
     "itertools.takewhile(3)",
     "itertools.pairwise(1)",
     "itertools.cycle()",
+    "object(1)",
+    "reversed(object())",
+    "[1][10**30]",
+    "['c'] in 'ab'",
+    "2 in b'ab'",
+    "slice(abs).stop",
+    "types.MappingProxyType([1])",
 )
 ITERATORS = (
     *("iter([1, 2])", "iter((1, 2))", "iter('ab')", "iter({1, 2})", "iter({1: 2})", "iter({1: 2}.items())"),
@@ -175,6 +182,17 @@ def test_islice_takes_what_it_skips() -> None:
 
 def test_zip_longest_takes_turns() -> None:
     body = "    it = itertools.zip_longest([1, 2], itertools.count())\n    q = next(it), next(it), next(it)"
+    expected, found = outcomes(body)
+    assert found == expected
+
+
+def test_mapping_proxy() -> None:
+    """A proxy shows the dict that it was made of, and cannot be changed."""
+    body = (
+        "    a = {'b': 1}\n    p = types.MappingProxyType(a)\n    a['c'] = 2\n    try:\n        p['d'] = 1\n"
+        "    except TypeError as error:\n        text = str(error)\n"
+        "    q = text, type(p), len(p), list(p.items()), p.get('z', 3), 'b' in p, p['c'], repr(p), p == a, p, {**p}"
+    )
     expected, found = outcomes(body)
     assert found == expected
 

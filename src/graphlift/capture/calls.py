@@ -543,6 +543,8 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
 
     if cls.__flags__ & _IS_ABSTRACT:
         evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
+    if cls is object and args:
+        raise cap.raise_(TypeError, "object() takes no arguments")
     result = ObjectVar(cls)
     if issubclass(cls, BaseException):
         result.slots["args"] = TupleVar(list(args))

@@ -23,6 +23,7 @@ import torch
 
 from ..bytecode import can_continue
 from ..fake import DataDependent, FakeMode, FakeTensor, Spec, Unsupported
+from ..fake.composite import ON_FAKES
 from ..fake.spec import make_spec
 from ..fake.symbolic import plain_sizes, strides_of
 from ..frame import Callee
@@ -300,7 +301,7 @@ class Capture:
                 if not isinstance(size, int):
                     self.guard(TypeIs(source, int))
                     return SizeVar(size)
-            if kind is slice and not is_constant_key((value.start, value.stop, value.step)):
+            if kind is slice and any(type(v) not in PLAIN_CONSTANTS for v in (value.start, value.stop, value.step)):
                 self.guard(TypeIs(source, slice))
                 return OpaqueVar(value, source, "tensor-item", "a slice with a bound that is not a constant")
             if kind in READ_LATE and not isinstance(source, Const):
@@ -891,7 +892,7 @@ class Capture:
         fake_kwargs = {name: p[1] for name, p in kw_pairs.items()}
         try:
             with nullcontext() if self.is_faking else self.fake_mode:
-                value = call(*fake_args, **fake_kwargs)
+                value = ON_FAKES.get(target, call)(*fake_args, **fake_kwargs)
         except DataDependent as error:
             raise Break(
                 "tensor-item" if "item" in str(error) or "scalar" in str(error) else "data-dependent-op",

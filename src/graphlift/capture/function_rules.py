@@ -20,7 +20,7 @@ from .attributes import (
     python_type,
 )
 from .breaks import Break
-from .calls import is_callable, refuse
+from .calls import call, is_callable, refuse
 from .capture import Capture, NotConst, describe
 from .frame import inline
 from .protocol import (
@@ -163,4 +163,24 @@ for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
 
 @rule(types.MappingProxyType)
 def _mapping_proxy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return cap.realize(args[0])
+    """A view of a dict, whose methods are the dict's own."""
+    mapping = cap.realize(args[0])
+    if type(mapping) is not DictVar:
+        raise Break("unsupported-object", f"a mapping proxy of a {describe(mapping)}")
+    made = ObjectVar(types.MappingProxyType)
+    made.payload = mapping
+    return made
+
+
+def _through_proxy(name: str) -> None:
+    @rule(getattr(types.MappingProxyType, name))
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        proxy = cap.realize(args[0])
+        if type(proxy) is not ObjectVar or type(proxy.payload) is not DictVar or kwargs:
+            raise Break("unsupported-object", f"mappingproxy.{name} of a {describe(proxy)}")
+        method = getattr(proxy.payload.cls, name)
+        return call(cap, ConstVar(method), [proxy.payload, *args[1:]], {})
+
+
+for _name in ("get", "keys", "values", "items", "copy", "__getitem__", "__contains__", "__len__", "__iter__"):
+    _through_proxy(_name)

@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ..guards import ABSENT
 from . import polyfills
 from .attributes import python_type
 from .breaks import Break, Exhausted, Raised
@@ -162,6 +163,8 @@ def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if type(value) is ObjectVar and isinstance(cap.type_attr(value.cls, "__reversed__"), types.FunctionType):
         return call_special(cap, value, "__reversed__", [])
     if type(value) is ObjectVar and value.payload is None:
+        if any(cap.type_attr(value.cls, name) is ABSENT for name in ("__len__", "__getitem__")):
+            return refuse(cap, reversed, args, kwargs)
         return call(cap, ConstVar(polyfills.reversed_by_index), [value], {})
     return reverse_iter(cap, payload_of(value))
 

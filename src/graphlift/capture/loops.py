@@ -12,9 +12,10 @@ from typing import Any
 from ..frame import LoopIter
 from ..guards import Attr, Equals, IdIs, SeqItem, Source, TypeIs
 from .breaks import Break, Exhausted
+from .called_iterators import CalledIter, ReversedIter
 from .capture import WRAPPERS, Capture
 from .frame import STORES, CallIter, DictIter, IteratorVar, RangeIter, SeqIter
-from .trackers import LazyVar, ListVar, Tracker
+from .trackers import LazyVar, ListVar, Tracker, TupleVar
 
 ITEMS, ENUMERATE, ZIP, DICT = range(4)
 _PLAIN = (list, tuple, range, str)
@@ -43,6 +44,11 @@ def loop_expr(residual: Any, tracker: Tracker) -> str | None:
         return None
     if type(tracker) is SeqIter and not tracker.done:
         return f"{residual.constant(loop_over)}({residual.expr(tracker.owner)}, {tracker.position})"
+    if type(tracker) is ReversedIter and type(tracker.owner) is TupleVar and not tracker.done:
+        backwards, given = f"{residual.expr(tracker.owner)}[::-1]", len(tracker.items) - 1 - tracker.position
+        return f"{residual.constant(loop_over)}({backwards}, {given})"
+    if type(tracker) is CalledIter and tracker.pooled and type(tracker.inner) is SeqIter:
+        return loop_expr(residual, tracker.inner)
     if type(tracker) is RangeIter:
         rest = tracker.values[tracker.position :]
         return f"{residual.constant(LoopIter)}({ITEMS}, range({rest.start}, {rest.stop}, {rest.step}))"

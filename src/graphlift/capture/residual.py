@@ -256,7 +256,9 @@ class Residual:
         name = self.memo[id(tracker)] = self.fresh("v")
         cls = self.constant(tracker.cls)
         payload = tracker.payload
-        if tracker.cls in MADE_BY_CALL:
+        if tracker.cls is types.MappingProxyType:
+            self.line(f"{name} = {cls}({self.expr(payload)})")  # type: ignore[arg-type]
+        elif tracker.cls in MADE_BY_CALL:
             keywords, args = self.expr(tracker.slots["keywords"]), self.expr(tracker.slots["args"])
             func = f"{self.expr(tracker.slots['func'])}, " if "func" in tracker.slots else ""
             self.line(f"{name} = {cls}({func}*{args}, **{keywords})")
@@ -583,7 +585,7 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     GeneratorVar: Residual._generator,
 }
 #: Iterators that no program can tell from others while only a loop holds them.
-LOOPS = frozenset((SeqIter, RangeIter, DictIter, CallIter))
+LOOPS = frozenset((SeqIter, RangeIter, DictIter, CallIter, CalledIter, ReversedIter))
 EFFECTS: dict[type, Callable[[Residual, Any], list[str]]] = {
     DictVar: Residual._dict_effect,
     ListVar: Residual._list_effect,

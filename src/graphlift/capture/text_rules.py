@@ -65,7 +65,8 @@ def _by_content(cap: Capture, fn: Any, args: Args, code: str, detail: str) -> Tr
             return evaluate(cap, fn, obj.cls(*values))
         except NotConst:
             raise Break(code, detail) from None
-    if type(obj) in _CONTAINERS or (type(obj) is ObjectVar and obj.payload is not None):
+    is_proxy = type(obj) is ObjectVar and obj.cls is types.MappingProxyType
+    if type(obj) in _CONTAINERS or (type(obj) is ObjectVar and obj.payload is not None and not is_proxy):
         return run(cap, fn, args, {})
     raise Break(code, detail)
 

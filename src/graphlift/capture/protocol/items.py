@@ -7,6 +7,7 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 from __future__ import annotations
 
 import operator
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from ...guards import ABSENT
 from ..attributes import find_attr, get_attr, python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special, known_index
-from ..capture import Capture, NotConst, describe
+from ..capture import PLAIN_CONSTANTS, Capture, NotConst, describe
 from ..trackers import (
     ConstVar,
     DictVar,
@@ -59,6 +60,8 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
             return contains(cap, container.payload, item)  # type: ignore[attr-defined]
     if kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
+    if kind is ConstVar and isinstance(container.value, (str, bytes)):  # type: ignore[attr-defined]
+        return truth(cap, _mirrored(cap, type(container.value).__contains__, [container, item]))  # type: ignore[attr-defined]
     cls = python_type(container)
     if cap.type_attr(cls, "__iter__") is ABSENT and cap.type_attr(cls, "__getitem__") is ABSENT:
         raise cap.raise_(TypeError, f"argument of type '{cls.__name__}' is not iterable")
@@ -186,6 +189,8 @@ def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
         name = "list" if type(container) is ListVar else "tuple"
         text = (
             f"{name} index out of range"
+            if isinstance(error, IndexError) and -sys.maxsize - 1 <= index.value <= sys.maxsize
+            else str(error)
             if isinstance(error, IndexError)
             else (f"{name} indices must be integers or slices, not {type(index.value).__name__}")
         )
@@ -272,7 +277,10 @@ def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
     if any(type(part) is SizeVar for part in parts):
         return SliceVar([ConstVar(None), *parts] if len(parts) == 1 else parts)
     try:
-        return ConstVar(slice(*[cap.value_of(known_index(cap, part)) for part in parts]))
+        values = [cap.value_of(known_index(cap, part)) for part in parts]
+        if not all(value is None or type(value) in PLAIN_CONSTANTS for value in values):
+            raise Break("unsupported-call", "a slice of odd bounds")
+        return ConstVar(slice(*values))
     except NotConst:
         raise Break("tensor-item", "a slice with a bound that is not a constant") from None
 
