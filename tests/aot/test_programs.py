@@ -77,11 +77,14 @@ BY_DESIGN = ("inference_mode", "aten::set_")
 
 def test_most_programs_are_compiled() -> None:
     reasons = [check(random.Random(seed).randrange) or "" for seed in range(2000, 2150)]
-    assert sum(bool(reason) and not reason.startswith(BY_DESIGN) for reason in reasons) < 25
+    assert sum(bool(reason) and not any(d in reason for d in BY_DESIGN) for reason in reasons) < 25
 
 
 # Of the larger vocabulary: bases and version counters of detached aliases, a scatter into an input of other strides,
-# memory between an input's elements, inputs that overlap themselves, constants of inference mode.
-@pytest.mark.parametrize("seed", (150, 224, 265, 338, 402, 485, 102514, 106369, 108150, 201557))
+# memory between an input's elements, inputs that overlap themselves, constants of inference mode, views made in
+# inference mode, outputs that require grad although no input leads to them.
+@pytest.mark.parametrize(
+    "seed", (150, 224, 265, 338, 402, 485, 2037, 102514, 106369, 108150, 201557, 202471, 204476)
+)
 def test_programs_that_once_differed_later(seed: int) -> None:
     check(random.Random(seed).randrange)

@@ -118,6 +118,7 @@ class Recorder(FakeMode):
         return value.value
 
     def alias(self, of: FakeTensor, step: ViewStep, value: Value) -> FakeTensor:
+        self._require_mode(torch.is_inference_mode_enabled())  # such views share no version counter of fakes
         of.home.viewed = True
         fake = new_fake(self, step.spec, of.home)
         fake.path, fake.value, fake.seen = (*of.path, step), value, of.home.version
@@ -386,9 +387,9 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
             _write_out(rec, target, value)
         outs = [targets[r] for r in info.returns]
         return outs[0] if len(outs) == 1 else tuple(outs)
-    rules._writes(rec, info, key, args, kwargs)
+    as_written = rules._writes(rec, info, key, args, kwargs)
     result = rec.dispatch(form, args, kwargs)
-    return _assign_results(rec, info, form, targets, result)
+    return _assign_results(rec, info, form, targets, result, as_written)
 
 
 def _require_own_memory(info: OpInfo, targets: dict) -> None:
@@ -438,8 +439,13 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _assign_results(rec: Recorder, info: OpInfo, form: Any, targets: dict, result: Any) -> Any:
-    """Functional results: first those the writing operator returns fresh, then the new value of each target."""
+def _assign_results(
+    rec: Recorder, info: OpInfo, form: Any, targets: dict, result: Any, as_written: Any
+) -> Any:
+    """Functional results: first those the writing operator returns fresh, then the new value of each target.
+
+    Fresh ones get the strides that the writing operator gives, those of `as_written`.
+    """
     results = list(result) if isinstance(result, tuple) else [result]
     fresh_count = sum(r is None for r in info.returns)
     fresh, new = results[:fresh_count], results[fresh_count:]
@@ -454,8 +460,18 @@ def _assign_results(rec: Recorder, info: OpInfo, form: Any, targets: dict, resul
         elif target is not None:
             rec.write(target, rec.read(value))
     rest = iter(fresh)
-    outs = [targets[r] if r is not None else next(rest) for r in info.returns]
+    wanted = as_written if isinstance(as_written, tuple) else (as_written,) * len(info.returns)
+    outs = [
+        targets[r] if r is not None else _in_layout(rec, next(rest), like)
+        for r, like in zip(info.returns, wanted, strict=True)
+    ]
     return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
+
+
+def _in_layout(rec: Recorder, made: Any, like: Any) -> Any:
+    if type(made) is not FakeTensor or same_layout(made.spec, like.spec):
+        return made
+    return rec.adopt(rec.conform(rec.read(made), like.spec))
 
 
 def _batch_norm(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:

@@ -205,11 +205,6 @@ def _all_contiguous(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return tuple([_contiguous(r.shape, r) for r in recipe])
 
 
-def _first_contiguous(recipe: Any, args: tuple, kwargs: dict) -> Any:
-    first, *rest = recipe
-    return (_contiguous(first.shape, first), *rest)
-
-
 def _roll(recipe: Any, args: tuple, kwargs: dict) -> Any:
     """The CPU kernel concatenates two pieces for each dimension, and ``cat`` chooses the format."""
     spec, shifts, dims = args[0].spec, args[1], _argument(args, kwargs, 2, "dims", ())
@@ -239,7 +234,6 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.log_sigmoid_forward.default: _all_contiguous,
     aten.nll_loss2d_forward.default: _all_contiguous,
     aten.rrelu_with_noise.default: _all_contiguous,
-    aten.rrelu_with_noise_functional.default: _first_contiguous,
     aten.roll.default: _roll,
     aten._linalg_svd.default: _svd,
     aten.linalg_eig.default: _eig,

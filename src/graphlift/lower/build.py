@@ -285,8 +285,8 @@ class _GraphBuilder:
     def extern(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
         is_view, random = _traits(node.target)
         call = Extern(node.target, (), {}, node, random=random)
-        call.args = self._placed(args, call)
-        call.kwargs = self._placed(kwargs, call)
+        call.args = self._placed(args, call, node.args)
+        call.kwargs = self._placed(kwargs, call, node.kwargs)
         self.list_new()
         fakes = node.meta.get("val")
         single = isinstance(fakes, torch.Tensor)
@@ -353,19 +353,27 @@ class _GraphBuilder:
         self.graph.order.append(call)
         return value
 
-    def _placed(self, tree: Any, call: Extern) -> Any:
-        def leaf(value: Any) -> Any:
-            if isinstance(value, Value):
-                where = self.place_of(value)
-                call.places.append(where)
-                return where
-            if isinstance(value, (tuple, list)):
-                return type(value)([leaf(v) for v in value])
-            if isinstance(value, dict):
-                return {k: leaf(v) for k, v in value.items()}
-            return value
-
-        return leaf(tree)
+    def _placed(self, tree: Any, call: Extern, origin: Any = None) -> Any:
+        """Where the arguments are; `origin`: the nodes they come from, whose strides ATen is to see."""
+        if isinstance(tree, Value):
+            fake = origin.meta.get("val") if isinstance(origin, torch.fx.Node) else None
+            where = self.place_of(tree)
+            if isinstance(fake, torch.Tensor):
+                stride = sizes_of(fake.stride())
+                dense = dense_order(tree.shape, stride) is not None  # a copy can have such strides
+                if dense or _same_strides(tree.shape, where.stride, stride):
+                    where = self.place_of(tree, stride)
+            call.places.append(where)
+            return where
+        if isinstance(tree, (tuple, list)):
+            origins = origin if isinstance(origin, (tuple, list)) else ()
+            if len(origins) != len(tree):  # parts were left out
+                origins = (None,) * len(tree)
+            return type(tree)([self._placed(v, call, o) for v, o in zip(tree, origins, strict=True)])
+        if isinstance(tree, dict):
+            origins = origin if isinstance(origin, dict) else {}
+            return {k: self._placed(v, call, origins.get(k)) for k, v in tree.items()}
+        return tree
 
     def place_of(self, value: Value, stride: tuple[SizeLike, ...] | None = None) -> Place:
         """Where ``value`` is in memory; a copy is made if no strides describe it (or not the ``stride`` asked for)."""
