@@ -36,3 +36,11 @@ def test_max_pool1d_of_integers_raises(backend: str) -> None:
     graphlift.reset()
     with pytest.raises(NotImplementedError, match="max_pool1d_impl"):
         graphlift.compile(lambda x: F.max_pool1d(x, 2), backend=backend)(torch.ones(2, 8).int())
+
+
+@pytest.mark.parametrize("grad", (False, True))
+def test_the_program_sees_whether_it_is_a_view(grad: bool) -> None:
+    graphlift.reset()
+    x = torch.randn(2, 8, requires_grad=grad)
+    assert graphlift.compile(lambda x: F.max_pool1d(x, 2)._is_view())(x) is F.max_pool1d(x, 2)._is_view()
+    assert F.max_pool1d(x, 2)._is_view() is grad

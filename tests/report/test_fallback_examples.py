@@ -22,13 +22,8 @@ EXAMPLES = [code for code, row in FALLBACKS.items() if row.example]
 FIXED = [code for code, row in FALLBACKS.items() if row.fixed]
 #: Reached only by graphs that capture does not make, or where capture breaks before: no program of its own.
 WITHOUT_EXAMPLE = {
-    "autocast-left",
-    "resized",
-    "view-history",
-    "outside-tensor",
-    "operator-limit",
-    "graph-form",
-}
+    "autocast-left", "resized", "view-history", "outside-tensor", "operator-limit", "graph-raises", "graph-form",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -87,8 +82,17 @@ def test_only_registered_codes_are_raised() -> None:
         aot.FallBack("no-such-code")
 
 
-def test_particulars_are_told() -> None:
-    gm = torch.fx.symbolic_trace(lambda x: torch.geqrf(x))
-    compiled = aot.compile_graph(gm, [torch.eye(3)], fw_compiler=aot.interpret)
-    assert compiled.fallback_reason is not None and compiled.fallback_reason.startswith("operator-limit: ")
-    assert "geqrf" in compiled.fallback_reason
+#: Graphs made by other means, with their input, and what is told of each.
+GRAPHS: dict[str, tuple[Any, torch.Tensor, str]] = {
+    "operator-limit": (lambda x: torch.geqrf(x), torch.eye(3), "geqrf"),
+    "graph-raises": (lambda x: torch.mm(x, x), torch.ones(2, 3), "RuntimeError"),
+}
+
+
+@pytest.mark.parametrize("code", GRAPHS)
+def test_particulars_are_told(code: str) -> None:
+    program, x, particulars = GRAPHS[code]
+    gm = torch.fx.symbolic_trace(program)
+    compiled = aot.compile_graph(gm, [x], fw_compiler=aot.interpret)
+    assert compiled.fallback_reason is not None and compiled.fallback_reason.startswith(f"{code}: ")
+    assert particulars in compiled.fallback_reason

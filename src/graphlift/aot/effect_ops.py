@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..fake.composite import ON_FAKES
 from .plan import FallBack
 
 aten = torch.ops.aten
@@ -87,26 +88,9 @@ def _matrix_rank(*args: Any, **kwargs: Any) -> Tensor:
     return torch.linalg.matrix_rank(*args, **kwargs)
 
 
-def _max_pool1d(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without grad on the CPU, a kernel of its own, for floats, whose result is no view."""
-
-    def call(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        result = function(x, *args, **kwargs)
-        if not isinstance(result, Tensor) or result.device.type != "cpu":
-            return result
-        if x.requires_grad and torch.is_grad_enabled():
-            return result
-        if not x.dtype.is_floating_point:
-            raise NotImplementedError(f"max_pool1d of {x.dtype}")
-        return result.clone(memory_format=torch.contiguous_format)
-
-    return call
-
-
 # Functions whose composite kernel makes other calls on fakes than on real tensors.
 REPLACED: dict[Any, Callable[..., Any]] = {
     torch._C._nn.one_hot: _one_hot,
     torch.linalg.matrix_rank: _matrix_rank,
-    torch.max_pool1d: _max_pool1d(torch.max_pool1d),
-    torch.nn.functional.max_pool1d: _max_pool1d(torch.nn.functional.max_pool1d),
+    **ON_FAKES,
 }

@@ -298,8 +298,9 @@ report = graphlift.explain(f)(torch.eye(3, requires_grad=True))
         ),
         Reason(
             "operator-limit",
-            "an operator cannot be run without its values",
-            "What it returns depends on numbers, or its rule for tensors without memory is missing.",
+            "an operator cannot be traced",
+            "What it returns depends on numbers, it changes memory as no functional operator does, or its rule is "
+            "missing.",
             "Call the operator outside the compiled function.",
         ),
         Reason(
@@ -307,15 +308,6 @@ report = graphlift.explain(f)(torch.eye(3, requires_grad=True))
             "the graph raises",
             "Eager runs it, so that it raises what eager raises, after the effects that come before.",
             "Mend the program.",
-            example="""\
-def f(x):
-    return torch.nn.functional.max_pool1d(x, 2)
-
-try:
-    report = graphlift.explain(f)(torch.ones(2, 8, dtype=torch.int32))
-except NotImplementedError:
-    pass
-""",
         ),
         Reason(
             "backward-raises",

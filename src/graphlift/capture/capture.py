@@ -301,7 +301,9 @@ class Capture:
                 if not isinstance(size, int):
                     self.guard(TypeIs(source, int))
                     return SizeVar(size)
-            if kind is slice and any(type(v) not in PLAIN_CONSTANTS for v in (value.start, value.stop, value.step)):
+            if kind is slice and any(
+                type(v) not in PLAIN_CONSTANTS for v in (value.start, value.stop, value.step)
+            ):
                 self.guard(TypeIs(source, slice))
                 return OpaqueVar(value, source, "tensor-item", "a slice with a bound that is not a constant")
             if kind in READ_LATE and not isinstance(source, Const):
