@@ -371,8 +371,8 @@ class _GraphBuilder:
                 origins = (None,) * len(tree)
             return type(tree)([self._placed(v, call, o) for v, o in zip(tree, origins, strict=True)])
         if isinstance(tree, dict):
-            origins = origin if isinstance(origin, dict) else {}
-            return {k: self._placed(v, call, origins.get(k)) for k, v in tree.items()}
+            named = origin if isinstance(origin, dict) else {}
+            return {k: self._placed(v, call, named.get(k)) for k, v in tree.items()}
         return tree
 
     def place_of(self, value: Value, stride: tuple[SizeLike, ...] | None = None) -> Place:
