@@ -208,3 +208,16 @@ def test_stop_iteration_inside() -> None:
     body = "    def f(a):\n        raise StopIteration\n    q = list(itertools.takewhile(f, [1, 2]))"
     expected, found = outcomes(body)
     assert found == expected
+
+
+def test_unbound_after_a_break() -> None:
+    """A variable shared with a closure, read while unbound, is a local one where it is one."""
+    body = (
+        "    def inner():\n        return z\n    found = []\n    torch._dynamo.graph_break()\n"
+        "    for read in (lambda: None, inner):\n        try:\n            read() or z\n"
+        "        except NameError as error:\n            found.append((type(error), str(error)))\n"
+        "        torch._dynamo.graph_break()\n    q = found\n    if y is None:\n        z = 1"
+    )
+    expected, found = outcomes(body)
+    assert found == expected
+    assert [kind for kind, _ in expected[1][1]] == [UnboundLocalError, NameError]

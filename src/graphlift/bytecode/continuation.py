@@ -193,7 +193,13 @@ class _Frame:
             names.append(self.params[0])
         self.varnames = tuple(names)
         self.plain = {name: slot for slot, name in enumerate(names)}
-        self.cell = {name: len(names) + place for place, name in enumerate(self.cells)}
+        # All cells come by the closure. Those of the origin's own move to slots of their own kind, by which the
+        # interpreter tells an unbound local variable from an unbound free one; a name that is a plain local as well
+        # (of an inlined comprehension) would share that one's slot, and stays where it is.
+        self.own_cells = tuple(name for name in code.co_cellvars if name not in names)
+        given = len(names) + len(self.own_cells)
+        self.given = {name: given + place for place, name in enumerate(self.cells)}
+        self.cell = self.given | {name: len(names) + place for place, name in enumerate(self.own_cells)}
         view = make_view(code)
         self.moved = tuple(
             (self.cell if is_cell else self.plain)[name]
@@ -262,6 +268,10 @@ class _Writer:
         frame = self.frame
         if frame.cells:
             self.put("COPY_FREE_VARS", len(frame.cells), at)
+        for name in frame.own_cells:
+            self.put("MAKE_CELL", frame.cell[name], at)
+            self.put(TABLE.load_cell, frame.given[name], at)
+            self.put("STORE_FAST", frame.cell[name], at)
         self.put("RESUME", 0, at)
         if frame.displaced:
             first = self.code.co_varnames[0]
@@ -406,7 +416,7 @@ class _Writer:
             co_kwonlyargcount=0,
             co_nlocals=len(frame.varnames),
             co_varnames=frame.varnames,
-            co_cellvars=(),
+            co_cellvars=frame.own_cells,
             co_freevars=frame.cells,
             co_flags=code.co_flags & ~(_CO_VARARGS | _CO_VARKEYWORDS),
             co_consts=tuple(self.consts),
