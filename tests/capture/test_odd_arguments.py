@@ -132,7 +132,7 @@ def outcomes(body: str) -> tuple[Any, Any]:
     """What eager and the compiled function give."""
     found = []
     for compiled in (False, True):
-        scope = dict(NAMES, torch=torch)
+        scope = dict(NAMES, torch=torch, given=[1, 2])
         exec(f"def fn(x):\n    y = x + 1\n{body}\n    return y * 2, q\n", scope)
         fn = graphlift.compile(scope["fn"], backend="eager") if compiled else scope["fn"]
         try:
@@ -199,6 +199,18 @@ def test_mapping_proxy() -> None:
 
 def test_reversed_list_is_live() -> None:
     body = "    a = [1, 2, 3]\n    it = reversed(a)\n    a.append(4)\n    q = next(it), a.pop(), a.pop(), a.pop(), next(it, 0), it"
+    expected, found = outcomes(body)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "over", ["a", "reversed(a)", "list(a)", "reversed(tuple(a))", "itertools.product(a, a)"]
+)
+def test_loops_over_what_grows(over: str) -> None:
+    body = (
+        f"    a = given\n    q = []\n    for item in {over}:\n        if len(a) < 6:\n            a.append(3)\n"
+        "        torch._dynamo.graph_break()\n        q.append((item, len(a)))"
+    )
     expected, found = outcomes(body)
     assert found == expected
 

@@ -492,8 +492,10 @@ class Residual:
     def finish_loops(self) -> None:
         """Make the iterators of loops, now that all else that is live has been made, and changed as it is to be."""
         self.lines += self.late
+        self.late = []
         for name, tracker in self.loops.values():
             self.line(f"{name} = {loop_expr(self, tracker) or self.expr(tracker)}")
+        self.lines += self.late
 
     # --- effects -------------------------------------------------------------------------------------------------
 
