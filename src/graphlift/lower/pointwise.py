@@ -153,6 +153,8 @@ def div_mode(b: Builder, out: Meta, x: Any, y: Any, rounding_mode: str | None = 
     if not floating and not _nonzero_constant(y):
         return None
     if rounding_mode == "floor":
+        if out.dtype in OPMATH and isinstance(y, Value) and y.numel != 1:
+            return elementwise(b, out, lambda p, q: _floor_in_steps(p, q, out.dtype), (x, y), cost=20)
         return elementwise(b, out, lambda p, q: op("floordiv", p, q), (x, y), cost=8)
     if floating:
         # ATen rounds the quotient to the tensors' dtype before it truncates.
@@ -160,6 +162,27 @@ def div_mode(b: Builder, out: Meta, x: Any, y: Any, rounding_mode: str | None = 
             b, out, lambda p, q: op("trunc", cast(cast(div(p, q), out.dtype), p.dtype)), (x, y), cost=4
         )
     return elementwise(b, out, lambda p, q: op("truncdiv", p, q), (x, y), cost=8)
+
+
+def _floor_in_steps(p: Node, q: Node, low: torch.dtype) -> Node:
+    """c10::div_floor_floating with each step rounded to `low`, as ATen divides by tensors of low precision."""
+
+    def step(node: Node) -> Node:
+        return cast(cast(node, low), q.dtype)
+
+    p, q = step(p), step(q)
+    zero, one = const(0, q.dtype), const(1, q.dtype)
+    full, mod, infinite = div(p, q), step(op("fmod", p, q)), const(math.inf, q.dtype)
+    # fmod may be NaN where the quotient overflows; the remainder does not matter there.
+    overflow = both(compare("eq", op("abs", full), infinite), compare("ne", op("abs", p), infinite))
+    quotient, exact = step(full), step(div(where(overflow, p, step(sub(p, mod))), q))
+    apart = compare("ne", compare("lt", q, zero), compare("lt", mod, zero))
+    exact = where(both(apart, compare("ne", mod, zero)), step(sub(exact, one)), exact)
+    floor = op("floor", exact)
+    above = compare("gt", step(sub(exact, floor)), const(0.5, q.dtype))
+    floor = where(above, step(add(floor, one)), floor)
+    floor = where(compare("eq", exact, zero), op("copysign", zero, quotient), floor)
+    return where(compare("eq", q, zero), quotient, floor)
 
 
 @row("floor_divide", "floor_divide.Scalar")
