@@ -72,7 +72,11 @@ def _cell(value: Any) -> str:
 
 def _text_row(cells: Sequence[Any], widths: Sequence[int], right: Sequence[bool]) -> str:
     wrapped = [
-        [part for line in _cell(cell).splitlines() or [""] for part in textwrap.wrap(line, max(width, 1)) or [""]]
+        [
+            part
+            for line in _cell(cell).splitlines() or [""]
+            for part in textwrap.wrap(line, max(width, 1)) or [""]
+        ]
         for cell, width in zip(cells, widths, strict=True)
     ]
     lines = []
