@@ -16,6 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = Path(__file__).resolve().parent.parent
 
 import pytest  # noqa: E402
+import torch._dynamo  # noqa: E402, F401  # replaces `torch.manual_seed`: here, so that no break depends on the tests' order
 from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
 # "ci" always draws the same examples and reports a failure as found; "shrink" makes it small first, which can take

@@ -224,7 +224,7 @@ def test_inference_left_open_at_break(x):
     return z, z.is_inference()
 
 
-@torch_program(lambda: torch.tensor([5]), real(3, 4), breaks="exception-raised")
+@torch_program(lambda: torch.tensor([5]), real(3, 4))
 def test_state_after_error(i, x):
     try:
         with torch.no_grad():
