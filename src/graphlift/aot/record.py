@@ -49,13 +49,14 @@ class Home(FakeStorage):
         self.viewed = False
         self.reached = False  # whether a view reads memory between or beyond the first value's elements
 
-    def reach(self, spec: Spec) -> None:
-        """Note that a view by strides reads the storage so. Raises: Unsupported as `check`."""
-        first, spec = self.first.spec.concrete(), spec.concrete()
-        inside = first.offset <= spec.offset and spec.span() <= first.span()
-        if not (inside and is_dense(first.shape, first.stride)):
-            self.reached = True
-            self.check()
+    def reach(self, spec: Spec, source: Spec) -> None:
+        """Note that a view by strides of `source` reads the storage so. Raises: Unsupported as `check`."""
+        spec = spec.concrete()
+        for whole in (self.first.spec.concrete(), source.concrete()):
+            inside = whole.offset <= spec.offset and spec.span() <= whole.span()
+            if not (inside and is_dense(whole.shape, whole.stride)):
+                self.reached = True
+        self.check()
 
     def check(self) -> None:
         """Raises: Unsupported where a new base value would lack memory that a view reads."""
@@ -140,6 +141,8 @@ class Recorder(FakeMode):
         home.constant = None
         if _repeats(fake):
             raise Unsupported("write", "the written tensor overlaps itself in memory")
+        if fake.requires_grad and any(s.in_place and s.func is aten.as_strided.default for s in fake.path):
+            raise Unsupported("as_strided_", "a view restrided in place is written under autograd")
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
             home.version += 1
@@ -321,7 +324,7 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
     if type(recipe) is Spec:
         rest = args[1:]
         if info.func is aten.as_strided.default:
-            source.home.reach(recipe)
+            source.home.reach(recipe, source.spec)
             rest, kwargs = (recipe.shape, recipe.stride, recipe.offset), {}
         step = ViewStep(info.func, rest, kwargs, source.spec, recipe, grad_mode, data=rec.reading_data)
         return rec.alias(source, step, replay(rec, step, rec.read(source)))
@@ -574,7 +577,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
             home.base = fresh
             home.version += 1
             return target
-        home.reach(spec)
+        home.reach(spec, before)
         form, rest, kwargs = aten.as_strided.default, (spec.shape, spec.stride, spec.offset), {}
     else:
         rest = args[1:]
