@@ -31,7 +31,8 @@ from ..guards import (
 )
 from .breaks import Break, Raised
 from .called_iterators import ReversedIter
-from .capture import PLAIN_CONSTANTS, Capture, describe, is_static_type
+from .capture import Capture
+from .constants import PLAIN_CONSTANTS, is_static_type
 from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline
 from .trackers import (
     NONE,
@@ -52,6 +53,7 @@ from .trackers import (
     TensorVar,
     Tracker,
     TupleVar,
+    describe,
 )
 
 C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)

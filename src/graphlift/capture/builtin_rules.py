@@ -32,7 +32,8 @@ from .attributes import (
 )
 from .breaks import Break, Raised
 from .calls import call, call_special, is_callable, is_known, known_object, new_object, refuse, type_call
-from .capture import Capture, describe, exception_values
+from .capture import Capture
+from .constants import exception_values
 from .mirror import run
 from .protocol import (
     evaluate,
@@ -55,6 +56,7 @@ from .trackers import (
     TensorVar,
     Tracker,
     TupleVar,
+    describe,
 )
 
 Args = list[Tracker]

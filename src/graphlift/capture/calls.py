@@ -27,7 +27,8 @@ from . import polyfills
 from .arity import arrange
 from .attributes import LRU_CACHE, bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
-from .capture import DIRECT, NUMPY_SCALARS, PLAIN_CONSTANTS, Capture, Link, NotConst, exception_values
+from .capture import DIRECT, Capture, Link, NotConst
+from .constants import NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
 from .frame import inline, resume_callee
 from .pure import is_pure
 from .rules import RULES

@@ -1,4 +1,4 @@
-"""The state of one capture: graph, guards, object memo, effects, and how values enter it.
+"""The state of one capture: graph, guards, object memo, effects, and how values enter and leave it.
 
 In: a frame's function and arguments. Out: trackers for everything the program touches, an FX graph, guards.
 Always: one tracker per mutable object (aliases stay aliases); real objects are read, never changed.
@@ -7,26 +7,19 @@ Always: one tracker per mutable object (aliases stay aliases); real objects are 
 from __future__ import annotations
 
 import builtins
-import datetime
-import enum
-import functools
-import re
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..bytecode import can_continue
-from ..fake import DataDependent, FakeMode, FakeTensor, Spec, Unsupported
+from ..fake import DataDependent, FakeMode, Unsupported
 from ..fake.composite import ON_FAKES
-from ..fake.spec import make_spec
-from ..fake.symbolic import plain_sizes, strides_of
-from ..frame import Callee
+from ..fake.symbolic import plain_sizes
 from ..guards import (
     ABSENT,
     Attr,
@@ -37,42 +30,41 @@ from ..guards import (
     DictKey,
     DictKeys,
     Equals,
-    Follows,
     Func,
     GlobalState,
     Guard,
     HasKey,
     IdIs,
-    InstanceDict,
-    Length,
-    Predicate,
     SameObject,
-    SeqItem,
     Source,
-    TensorMeta,
-    TensorSize,
-    TensorSpec,
     TypeAttr,
     TypeIs,
 )
-from ..marks import mark_of
 from ..shapes.expr import SizeLike, Symbol
 from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
+from .constants import (
+    IDENTITY_CONSTANTS,
+    IMMUTABLE_CONSTANTS,
+    PLAIN_CONSTANTS,
+    READ_LATE,
+    exception_values,
+    is_constant_key,
+    is_static_type,
+)
 from .dynamic import Choice, SizePolicy
 from .graph import GraphBuilder
+from .graph_values import contains_tensor, to_graph, wrap_result
 from .runtime_errors import inside_try, may_raise
 from .trackers import (
     NONE,
     ArrayVar,
-    CalleeVar,
     CellVar,
     ConstVar,
     DictVar,
     IdVar,
     LazyVar,
     ListVar,
-    MethodVar,
     ObjectVar,
     OpaqueVar,
     SetVar,
@@ -84,107 +76,10 @@ from .trackers import (
     TupleVar,
     ValueKey,
 )
+from .wrapping import WRAPPERS, is_inner_function, wrap_object, wrap_unread
 
-PLAIN_CONSTANTS: frozenset[type] = frozenset(
-    {
-        int,
-        float,
-        bool,
-        str,
-        bytes,
-        complex,
-        type(None),
-        type(...),
-        type(NotImplemented),
-        torch.dtype,
-        torch.device,
-    }
-    | {torch.layout, torch.memory_format, torch.Size, range, slice, torch.finfo, torch.iinfo}
-)
-#: Constants of which only the type is guarded until something asks for the value.
-READ_LATE: frozenset[type] = frozenset((int, float, str))
-
-
-def _numpy_scalars(base: type) -> Iterator[type]:
-    """The classes of numpy's scalars, without records, which can be changed."""
-    if base is not np.void:
-        yield base
-        subclasses: list[type] = base.__subclasses__()
-        for cls in subclasses:
-            yield from _numpy_scalars(cls)
-
-
-NUMPY_SCALARS: frozenset[type] = frozenset(_numpy_scalars(np.generic))
-#: Classes whose instances never change, known by identity (or bits) where they come from outside.
-IMMUTABLE_CONSTANTS: frozenset[type] = NUMPY_SCALARS | frozenset(
-    (
-        re.Pattern,
-        re.Match,
-        datetime.date,
-        datetime.time,
-        datetime.datetime,
-        datetime.timedelta,
-        datetime.timezone,
-    )
-)
-IDENTITY_CONSTANTS: tuple[type, ...] = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.ModuleType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.MethodWrapperType,
-    types.ClassMethodDescriptorType,
-    types.CodeType,
-    types.GenericAlias,
-    type,
-    enum.Enum,
-    property,
-    staticmethod,
-    classmethod,
-    type(functools.lru_cache(lambda: None)),
-    np.generic,  # numpy's scalars are immutable
-    np.dtype,
-    np.finfo,
-    np.iinfo,
-)
-_NUMBERS = (int, float, complex, np.generic)
 #: Kinds of results without tensors that become constants or sizes.
 _RESULTS = PLAIN_CONSTANTS | {torch.SymInt, torch.SymBool, torch.SymFloat}
-TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-
-
-#: What exceptions of the interpreter carry beside their arguments.
-EXCEPTION_VALUES: dict[type, tuple[str, ...]] = {
-    StopIteration: ("value",),
-    SystemExit: ("code",),
-    OSError: ("errno", "strerror", "filename"),
-    ImportError: ("msg", "name", "path"),
-    AttributeError: ("name", "obj"),
-    NameError: ("name",),
-    SyntaxError: (
-        "msg",
-        "filename",
-        "lineno",
-        "offset",
-        "text",
-        "end_lineno",
-        "end_offset",
-        "print_file_and_line",
-    ),
-    UnicodeDecodeError: ("encoding", "object", "start", "end", "reason"),
-    UnicodeEncodeError: ("encoding", "object", "start", "end", "reason"),
-    UnicodeTranslateError: ("object", "start", "end", "reason"),
-}
-
-
-def exception_values(cls: type) -> tuple[str, ...]:
-    """What exceptions of a class carry beside their arguments."""
-    return next((names for base, names in EXCEPTION_VALUES.items() if issubclass(cls, base)), ())
-
-
 #: Frames that one break leaves in the middle of a call; a break further in runs the call natively.
 RESUME_DEPTH_LIMIT = 48
 
@@ -307,7 +202,7 @@ class Capture:
                 self.guard(TypeIs(source, slice))
                 return OpaqueVar(value, source, "tensor-item", "a slice with a bound that is not a constant")
             if kind in READ_LATE and not isinstance(source, Const):
-                return self.wrap_unread(value, source)
+                return wrap_unread(self, value, source)
             if not isinstance(source, Const):
                 by_identity = value is None or kind in (bool, torch.finfo, torch.iinfo)
                 self.guard(IdIs(source, value) if by_identity else Equals(source, value))
@@ -331,38 +226,9 @@ class Capture:
             self.guard(TypeIs(source, kind))
             tracker = OpaqueVar(value, source, "unsupported-tensor-subclass", kind.__qualname__)
         else:
-            tracker = self.wrap_object(value, source)
+            tracker = wrap_object(self, value, source)
         self.memo[id(value)] = tracker
         self.keep_alive.append(value)
-        return tracker
-
-    def wrap_unread(self, value: Any, source: Source) -> Tracker:
-        """A number or text: its type is guarded, and its value when something asks for it."""
-        of_type, equals = TypeIs(source, type(value)), Equals(source, value)
-        if equals in self.guards:
-            return ConstVar(value, source)
-
-        def read() -> None:
-            self.guards.pop(of_type, None)
-            self.guard(equals)
-
-        self.guard(of_type)
-        if type(value) is int and source in self.varying:
-            return OpaqueVar(value, source, "varying-int", source.name())
-        return ConstVar.unread(value, source, read)
-
-    def wrap_tensor(self, value: torch.Tensor, source: Source) -> Tracker:
-        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-            self.guard(TypeIs(source, type(value)))
-            return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
-        if torch._C._functorch.is_functorch_wrapped_tensor(value):
-            return OpaqueVar(value, source, "unsupported-tensor-subclass", "a tensor inside torch.func")
-        guard, spec = self.tensor_layout(value, source)
-        self.guard(TensorMeta(source, guard))
-        fake = self.fake_mode.from_real(value, spec)
-        node = self.builder.add_input(source, value, fake)
-        tracker = TensorVar(node, fake, type(value), source)
-        self.fakes[id(fake)] = tracker
         return tracker
 
     # --- sizes that vary ---------------------------------------------------------------------------------------
@@ -380,29 +246,6 @@ class Capture:
             self.fake_mode.sizes = self.sizes
         return size
 
-    def tensor_layout(self, value: torch.Tensor, source: Source) -> tuple[TensorSpec, Spec | None]:
-        """What a tensor is guarded by, and its metadata in symbols where some of its sizes vary."""
-        exact = TensorSpec.of(value)
-        if self.policy is None:
-            return exact, None
-        choices = self.policy.dims(value, source)
-        if not any(choices):
-            return exact, None
-        sizes = [
-            self.symbol(TensorSize(source, dim), size, choice) if choice is not None else size
-            for dim, (size, choice) in enumerate(zip(value.shape, choices, strict=True))
-        ]
-        if all(type(size) is int for size in sizes):
-            return exact, None
-        strides, followed = strides_of(self.sizes, sizes, value.stride())
-        shape = tuple([size if type(size) is int else None for size in sizes])
-        kept = tuple([n if d is None else Follows(d) for n, d in zip(strides, followed, strict=True)])
-        spec = make_spec(
-            *(tuple(sizes), strides, value.storage_offset(), value.dtype, value.device, value.layout),
-            *(value.is_conj(), value.is_neg()),
-        )
-        return replace(exact, shape=shape, strides=kept), spec
-
     def size_var(self, size: SizeLike) -> Tracker:
         """The tracker of an int that is computed of sizes."""
         return ConstVar(size) if isinstance(size, int) else SizeVar(size)
@@ -419,117 +262,6 @@ class Capture:
         if type(self.builder) is not GraphBuilder:
             return self.sizes.specialize(size, "used in an inner function")
         return self.builder.size_node(size, self.sizes, self.size_sources)
-
-    def wrap_list(self, value: list, source: Source) -> Tracker:
-        self.guard(TypeIs(source, list))
-        return self.list_var(value, source)
-
-    def list_var(self, value: list, source: Source) -> ListVar:
-        def read() -> list[Tracker]:
-            self.guard(Length(source, len(value)))
-            return [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(list.__iter__(value))]
-
-        return ListVar(None, source, value, read)
-
-    def wrap_tuple(self, value: tuple, source: Source) -> Tracker:
-        self.guard(TypeIs(source, tuple))
-        self.guard(Length(source, len(value)))
-        return TupleVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)], source)
-
-    def wrap_dict(self, value: dict, source: Source) -> Tracker:
-        self.guard(TypeIs(source, type(value)))
-        return self.dict_var(value, source, type(value))
-
-    def wrap_set(self, value: Any, source: Source) -> Tracker:
-        try:
-            key = Equals(source, frozenset(value))
-        except TypeError:
-            return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
-        self.guard(TypeIs(source, type(value)))
-        if type(value) is frozenset:
-            self.guard(key)
-        else:
-            self.guard(Length(source, len(value)))
-            self.guard(set_contents_guard(source, value))
-        return SetVar({item: ConstVar(item) for item in value}, type(value), source, value)
-
-    def wrap_set_payload(self, value: Any, source: Source) -> Tracker:
-        """The set inside an instance of a subclass."""
-        base = set if isinstance(value, set) else frozenset
-        plain = base.copy(value) if base is set else frozenset(base.__iter__(value))
-        if not all(map(is_constant_key, plain)):
-            return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
-        self.guard(
-            Predicate(lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}")
-        )
-        return SetVar({item: ConstVar(item) for item in base.__iter__(value)}, base, source, value)
-
-    def wrap_method(self, value: types.MethodType, source: Source) -> Tracker:
-        self.guard(TypeIs(source, types.MethodType))
-        return MethodVar(
-            self.wrap(value.__func__, Attr(source, "__func__")),
-            self.wrap(value.__self__, Attr(source, "__self__")),
-            source,
-        )
-
-    def wrap_cell(self, value: types.CellType, source: Source) -> Tracker:
-        return CellVar(None, source, value)
-
-    def wrap_function(self, value: types.FunctionType, source: Source) -> Tracker:
-        """Functions are constants; one made by another function is known by its code, since each call makes a new one."""
-        if not isinstance(source, Const):
-            if is_inner_function(value):
-                self.guard(IdIs(Attr(source, "__code__"), value.__code__))
-                self.guard(IdIs(Attr(source, "__globals__"), value.__globals__))
-            else:
-                self.guard(IdIs(source, value))
-        return ConstVar(value, source)
-
-    def wrap_builtin(self, value: types.BuiltinFunctionType, source: Source) -> Tracker:
-        """A function is known by identity; a method of an object, of which each access makes a new one, by its parts."""
-        owner, name = value.__self__, value.__name__
-        method = next((base.__dict__[name] for base in type(owner).__mro__ if name in base.__dict__), None)
-        if not isinstance(method, types.MethodDescriptorType):
-            if not isinstance(source, Const):
-                self.guard(IdIs(source, value))
-            return ConstVar(value, source)
-        self.guard(TypeIs(source, types.BuiltinFunctionType))
-        self.guard(Equals(Attr(source, "__name__"), name))
-        return MethodVar(ConstVar(method), self.wrap(owner, Attr(source, "__self__")), source)
-
-    def wrap_partial(self, value: functools.partial, source: Source) -> Tracker:
-        self.guard(TypeIs(source, functools.partial))
-        tracker = ObjectVar(functools.partial, value, source)
-        for name in ("func", "args", "keywords"):
-            tracker.slots[name] = self.wrap(getattr(value, name), Attr(source, name))
-        return tracker
-
-    def wrap_callee(self, value: Callee, source: Source) -> Tracker:
-        """Known by the code it goes on with, and so by the code of each call under way inside it."""
-        self.guard(TypeIs(source, Callee))
-        self.guard(IdIs(Attr(Attr(source, "handover"), "code"), value.handover.code))
-        self.guard(IdIs(Attr(Attr(source, "handover"), "globals"), value.handover.globals))
-        if value.made is None:
-            self.guard(IdIs(Attr(source, "made"), None))
-        return CalleeVar(value, source)
-
-    def wrap_object(self, value: Any, source: Source) -> Tracker:
-        kind = type(value)
-        if not isinstance(source, Const):
-            self.guard(TypeIs(source, kind))
-        attrs = None
-        try:
-            instance_dict = object.__getattribute__(value, "__dict__")
-        except AttributeError:
-            instance_dict = None
-        if type(instance_dict) is dict:
-            attrs = self.dict_var(instance_dict, InstanceDict(source))
-        tracker = ObjectVar(kind, value, source, attrs)
-        for base, make in PAYLOADS:
-            if issubclass(kind, base):
-                tracker.payload = make(self, value, source)
-                break
-        return tracker
 
     def dict_var(self, value: dict, source: Source, cls: type = dict) -> DictVar:
         return DictVar({}, source, value, cls)
@@ -840,45 +572,6 @@ class Capture:
         shown = [frame for frame in self.frames[-limit:] if not frame.is_stand_in] or self.frames
         return "".join(frame.trace_line() for frame in shown)
 
-    def to_graph(self, tracker: Tracker) -> tuple[Any, Any]:
-        """(FX argument, fake argument) for a tracker passed to a tensor operation."""
-        tracker = self.realize(tracker)
-        kind = type(tracker)
-        if kind is TensorVar:
-            if tracker.node.graph is not self.builder.graph:  # type: ignore[attr-defined]
-                tracker = self.builder.lift(tracker)  # type: ignore[arg-type]
-            return tracker.node, tracker.fake  # type: ignore[attr-defined]
-        if kind is ConstVar:
-            self.pin(tracker)  # type: ignore[arg-type]
-            value = tracker.value  # type: ignore[attr-defined]
-            if isinstance(value, type):
-                raise Break("unsupported-call", f"class {value.__qualname__} passed to a tensor operation")
-            return (tuple(value) if type(value) is torch.Size else value), value
-        if kind in (TupleVar, ListVar):
-            pairs = [self.to_graph(item) for item in tracker.items]  # type: ignore[attr-defined]
-            make: Callable[[Iterable[Any]], Any] = tuple if kind is TupleVar else list
-            return make(p[0] for p in pairs), make(p[1] for p in pairs)
-        if kind is DictVar:
-            self.complete(tracker)  # type: ignore[arg-type]
-            items = {key: self.to_graph(item) for key, item in tracker.known.items()}  # type: ignore[attr-defined]
-            return {k: p[0] for k, p in items.items()}, {k: p[1] for k, p in items.items()}
-        if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
-            return self.to_graph(tracker.payload)  # type: ignore[attr-defined]
-        if kind is OpaqueVar:
-            raise Break(tracker.code, tracker.detail)  # type: ignore[attr-defined]
-        if kind is ObjectVar and isinstance(tracker.obj, torch.Generator):  # type: ignore[attr-defined]
-            return self.constant_argument(tracker)  # type: ignore[arg-type]
-        special = GRAPH_ARGUMENTS.get(kind)
-        if special is not None:
-            return special(self, tracker)
-        raise Break("unsupported-call", f"a {describe(tracker)} passed to a tensor operation")
-
-    def constant_argument(self, tracker: ObjectVar) -> tuple[Any, Any]:
-        """A pre-existing object as an attribute of the graph."""
-        if tracker.source is not None and not isinstance(tracker.source, Const):
-            self.guard(IdIs(tracker.source, tracker.obj))
-        return self.builder.constant(tracker.obj), tracker.obj
-
     def emit(
         self,
         kind: str,
@@ -888,8 +581,8 @@ class Capture:
         call: Callable[..., Any],
     ) -> Tracker:
         """Run ``call`` on fakes and append the node; a result without tensors is a constant and needs no node."""
-        pairs = [self.to_graph(arg) for arg in args]
-        kw_pairs = {name: self.to_graph(arg) for name, arg in kwargs.items()}
+        pairs = [to_graph(self, arg) for arg in args]
+        kw_pairs = {name: to_graph(self, arg) for name, arg in kwargs.items()}
         fake_args = [p[1] for p in pairs]
         fake_kwargs = {name: p[1] for name, p in kw_pairs.items()}
         try:
@@ -916,36 +609,7 @@ class Capture:
         )
         if self.builder.arrays:
             self.builder.check_arrays()
-        return self.wrap_result(node, value, where)
-
-    def wrap_result(self, node: Any, value: Any, where: str) -> Tracker:
-        if isinstance(value, torch.Tensor):
-            known = self.fakes.get(id(value))
-            if known is not None:
-                return known
-            tracker = TensorVar(node, value, torch.Tensor if type(value) is FakeTensor else type(value))
-            self.fakes[id(value)] = tracker
-            return tracker
-        if value is None:
-            return NONE
-        if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
-            items = []
-            for index, item in enumerate(value):
-                needs_node = contains_tensor(item) and id(item) not in self.fakes
-                items.append(
-                    self.wrap_result(
-                        self.builder.add_item(node, index, item, where) if needs_node else node, item, where
-                    )
-                )
-            if type(value) is list:
-                return ListVar(items)
-            payload = TupleVar(items)
-            if type(value) is tuple:
-                return payload
-            result = ObjectVar(type(value))
-            result.payload = payload
-            return result
-        return self.from_python(value)
+        return wrap_result(self, node, value, where)
 
     def set_state(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Change global torch state here and in the graph (grad mode, autocast, …)."""
@@ -955,105 +619,7 @@ class Capture:
         return result
 
 
-def is_number(value: Any) -> bool:
-    """Whether tensor operations take the value as a number: Python's, or numpy's scalars."""
-    return isinstance(value, _NUMBERS)
-
-
-def is_static_type(cls: type) -> bool:
-    """Whether the type's attributes cannot be changed by the program (builtin and C types)."""
-    return not cls.__flags__ & (1 << 9)
-
-
-def is_constant_key(key: Any) -> bool:
-    if type(key) is tuple:
-        return all(is_constant_key(item) for item in key)
-    return type(key) in PLAIN_CONSTANTS or isinstance(key, IDENTITY_CONSTANTS)
-
-
 def key_value(key: Any) -> Any:
     if isinstance(key, TrackerKey):
         raise NotConst
     return key
-
-
-def is_inner_function(value: Any) -> bool:
-    """Whether the function was made by another function, and nothing marks it."""
-    return type(value) is types.FunctionType and "<locals>" in value.__qualname__ and mark_of(value) is None
-
-
-def contains_tensor(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return True
-    return isinstance(value, (tuple, list)) and any(contains_tensor(item) for item in value)
-
-
-def describe(tracker: Tracker) -> str:
-    """What a tracker is, for break reasons."""
-    kind = type(tracker)
-    if kind in (ObjectVar, DictVar, SetVar):
-        return f"{tracker.cls.__name__} object"  # type: ignore[attr-defined]
-    if kind is ConstVar:
-        return f"{type(tracker.value).__name__} {getattr(tracker.value, '__qualname__', None) or repr(tracker.value)[:80]}"  # type: ignore
-    return kind.__name__.removesuffix("Var").lower()
-
-
-def set_contents_guard(source: Source, value: set) -> Guard:
-    expected = frozenset(value)
-    return Predicate(lambda found: found == expected, (source,), f"{source.name()} == {set(expected)!r}")
-
-
-WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
-    **dict.fromkeys(TENSOR_CLASSES, Capture.wrap_tensor),
-    list: Capture.wrap_list,
-    tuple: Capture.wrap_tuple,
-    dict: Capture.wrap_dict,
-    OrderedDict: Capture.wrap_dict,
-    set: Capture.wrap_set,
-    frozenset: Capture.wrap_set,
-    types.FunctionType: Capture.wrap_function,
-    types.BuiltinFunctionType: Capture.wrap_builtin,
-    types.MethodType: Capture.wrap_method,
-    types.CellType: Capture.wrap_cell,
-    functools.partial: Capture.wrap_partial,
-    Callee: Capture.wrap_callee,
-}
-#: (FX argument, fake argument) of kinds of trackers that have rules of their own.
-GRAPH_ARGUMENTS: dict[type, Callable[[Capture, Any], tuple[Any, Any]]] = {}
-
-
-def plain_payload(base: Any) -> Callable[[Capture, Any, Source], Tracker]:
-    """The text or number inside an instance of a subclass, guarded by what the base calls equal."""
-
-    def make(cap: Capture, value: Any, source: Source) -> Tracker:
-        plain = base.__new__(base, value) if base is not str else str.__str__(value)
-        if base in (int, float, complex):
-            plain = base.__pos__(value)
-        elif base is bytes:
-            plain = bytes.__getitem__(value, slice(None))
-        if not isinstance(source, Const):
-            holds = Predicate(
-                lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}"
-            )
-            cap.guard(holds)
-        return ConstVar(plain)
-
-    return make
-
-
-PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
-    *((base, plain_payload(base)) for base in (str, int, float, complex, bytes)),
-    (set, Capture.wrap_set_payload),
-    (frozenset, Capture.wrap_set_payload),
-    (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),
-    (list, lambda cap, value, source: cap.list_var(value, source)),
-    (
-        tuple,
-        lambda cap, value, source: (
-            cap.guard(Length(source, len(value)))
-            or TupleVar(
-                [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(tuple.__iter__(value))], source
-            )
-        ),
-    ),
-)

@@ -13,7 +13,7 @@ from ..guards import ABSENT
 from .attributes import find_attr, python_type
 from .breaks import Break
 from .calls import call, plain_index, refuse
-from .capture import Capture, describe
+from .capture import Capture
 from .frame import key_tracker
 from .mirror import run
 from .protocol import (
@@ -41,6 +41,7 @@ from .trackers import (
     SetVar,
     Tracker,
     TupleVar,
+    describe,
 )
 
 Args = list[Tracker]

@@ -19,7 +19,7 @@ import torch
 from ..bytecode import CodeInfo, ResumePoint, decode, origin
 from ..guards import Attr, Const, DictItem, IdIs, SeqItem
 from .breaks import Break, Exhausted, Raised, Stopped
-from .capture import DIRECT, Capture, Link, NotConst, describe
+from .capture import DIRECT, Capture, Link, NotConst
 from .trackers import (
     NONE,
     NULL,
@@ -34,6 +34,7 @@ from .trackers import (
     Tracker,
     TrackerKey,
     TupleVar,
+    describe,
 )
 
 RETURN, YIELD = "return", "yield"

@@ -21,7 +21,7 @@ from .attributes import (
 )
 from .breaks import Break
 from .calls import call, is_callable, refuse
-from .capture import Capture, NotConst, describe
+from .capture import Capture, NotConst
 from .frame import inline
 from .protocol import (
     evaluate,
@@ -38,6 +38,7 @@ from .trackers import (
     ObjectVar,
     Tracker,
     TupleVar,
+    describe,
 )
 
 Args = list[Tracker]

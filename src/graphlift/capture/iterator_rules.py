@@ -18,7 +18,7 @@ from .attributes import python_type
 from .breaks import Break, Exhausted, Raised
 from .called_iterators import FixedIter, ReversedIter
 from .calls import call, call_special, construct, known_index, plain_index, refuse
-from .capture import Capture, NotConst, describe
+from .capture import Capture, NotConst
 from .frame import CallIter, GeneratorVar, RangeIter
 from .protocol import (
     evaluate,
@@ -41,6 +41,7 @@ from .trackers import (
     TensorVar,
     Tracker,
     TupleVar,
+    describe,
 )
 
 Args = list[Tracker]

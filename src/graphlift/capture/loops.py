@@ -13,9 +13,10 @@ from ..frame import LoopIter
 from ..guards import Attr, Equals, IdIs, SeqItem, Source, TypeIs
 from .breaks import Break, Exhausted
 from .called_iterators import CalledIter, ReversedIter
-from .capture import WRAPPERS, Capture
+from .capture import Capture
 from .frame import STORES, CallIter, DictIter, IteratorVar, RangeIter, SeqIter
 from .trackers import LazyVar, ListVar, Tracker, TupleVar
+from .wrapping import WRAPPERS
 
 ITEMS, ENUMERATE, ZIP, DICT = range(4)
 _PLAIN = (list, tuple, range, str)

@@ -18,15 +18,8 @@ from ..guards import ABSENT
 from .attributes import get_attr, python_type
 from .breaks import Break, Exhausted, Raised, RunEagerly
 from .calls import call, call_special
-from .capture import (
-    IDENTITY_CONSTANTS,
-    IMMUTABLE_CONSTANTS,
-    PLAIN_CONSTANTS,
-    Capture,
-    NotConst,
-    describe,
-    exception_values,
-)
+from .capture import Capture, NotConst
+from .constants import IDENTITY_CONSTANTS, IMMUTABLE_CONSTANTS, PLAIN_CONSTANTS, exception_values
 from .frame import SeqIter
 from .protocol import (
     BINARY,
@@ -63,6 +56,7 @@ from .trackers import (
     Tracker,
     TrackerKey,
     TupleVar,
+    describe,
 )
 
 #: Constants that stand for themselves; of functions and classes there are stand-ins, whose calls are captured.

@@ -16,7 +16,8 @@ from ..guards import IdIs
 from .arrays import known_array, memory_of
 from .breaks import Break
 from .calls import INSTANCE_CALLS
-from .capture import NUMPY_SCALARS, PLAIN_CONSTANTS, Capture, Link, NotConst
+from .capture import Capture, Link, NotConst
+from .constants import NUMPY_SCALARS, PLAIN_CONSTANTS
 from .rules import RULES, rule
 from .trackers import ArrayVar, ListVar, ObjectVar, Tracker, TupleVar
 

@@ -21,12 +21,14 @@ from .arrays import known_array, memory_of
 from .attributes import C_METHODS, FINDERS, TYPES
 from .breaks import Break
 from .calls import INSTANCE_CALLS, TENSOR_METHODS
-from .capture import NUMPY_SCALARS, WRAPPERS, Capture, Link, NotConst, describe
+from .capture import Capture, Link, NotConst
+from .constants import NUMPY_SCALARS
 from .numpy_constants import METHODS, compute, is_constant
 from .protocol.comparison import OPERATORS
 from .protocol.items import ITEM_READERS, TENSOR_INDICES
 from .rules import RULES, rule
-from .trackers import NONE, ArrayVar, ConstVar, MethodVar, ObjectVar, TensorVar, Tracker, TupleVar
+from .trackers import NONE, ArrayVar, ConstVar, MethodVar, ObjectVar, TensorVar, Tracker, TupleVar, describe
+from .wrapping import WRAPPERS
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]

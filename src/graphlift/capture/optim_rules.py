@@ -19,8 +19,9 @@ from ..guards import Const
 from .attributes import TYPES
 from .breaks import Break, RunEagerly
 from .calls import CODE_RULES, call, call_c
-from .capture import GRAPH_ARGUMENTS, Capture
+from .capture import Capture
 from .frame import inline
+from .graph_values import GRAPH_ARGUMENTS, to_graph
 from .protocol import iterate
 from .protocol.arithmetic import BINARY, UNARY, UNARY_OPERATORS
 from .protocol.comparison import OPERATORS
@@ -41,7 +42,7 @@ def number_of(tensor: Tensor) -> float:
 
 def _number(cap: Capture, fn: Callable[..., Any], args: Args) -> NumberVar:
     """``fn(*args)``, a number known when the graph runs."""
-    nodes = tuple(cap.to_graph(arg)[0] for arg in args)
+    nodes = tuple(to_graph(cap, arg)[0] for arg in args)
     where = cap.user_stack()
     return NumberVar(cap.builder.add_op("call_function", fn, nodes, {}, 1.0, where), cap.break_step())
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from .capture import IMMUTABLE_CONSTANTS, PLAIN_CONSTANTS
+from .constants import IMMUTABLE_CONSTANTS, PLAIN_CONSTANTS
 
 #: Immutable classes: their methods give new values and change nothing.
 PURE_OBJCLASSES: tuple[type, ...] = (

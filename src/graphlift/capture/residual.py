@@ -24,7 +24,7 @@ from ..shapes.expr import SizeLike, free, render
 from .arrays import known_array, memory_of
 from .breaks import RunEagerly
 from .called_iterators import CalledIter, FixedIter, ReversedIter
-from .capture import Capture, describe
+from .capture import Capture
 from .frame import (
     CallIter,
     DequeIter,
@@ -57,6 +57,7 @@ from .trackers import (
     Tracker,
     TrackerKey,
     TupleVar,
+    describe,
 )
 
 _LITERALS = frozenset({int, bool, str, type(None), type(...)})

@@ -16,7 +16,8 @@ from ..shapes.expr import Relation, SizeLike
 from ..shapes.node import to_symint
 from .attributes import TYPES
 from .calls import TENSOR_METHODS, call_c
-from .capture import GRAPH_ARGUMENTS, Capture
+from .capture import Capture
+from .graph_values import GRAPH_ARGUMENTS, to_graph
 from .protocol import binary, compare, evaluate, iterate
 from .protocol.arithmetic import BINARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS
@@ -131,7 +132,7 @@ def _size_argument(cap: Capture, tracker: SizeVar) -> tuple[Any, Any]:
 
 
 def _slice_argument(cap: Capture, tracker: SliceVar) -> tuple[Any, Any]:
-    pairs = [cap.to_graph(part) for part in tracker.parts]
+    pairs = [to_graph(cap, part) for part in tracker.parts]
     return slice(*[p[0] for p in pairs]), slice(*[p[1] for p in pairs])
 
 

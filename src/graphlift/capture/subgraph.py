@@ -20,6 +20,7 @@ from .breaks import Break, Raised
 from .capture import Capture
 from .frame import GeneratorVar, IteratorVar
 from .graph import GraphBuilder
+from .graph_values import to_graph
 from .trackers import (
     CellVar,
     ConstVar,
@@ -127,9 +128,9 @@ def trace(
         arguments = [builder.placeholder(f"argument_{k}", fake) for k, fake in enumerate(fakes)]
         cap.fakes.update((id(argument.fake), argument) for argument in arguments)
         result = body(arguments)
-        outputs, value = cap.to_graph(result) if nested else (None, None)
+        outputs, value = to_graph(cap, result) if nested else (None, None)
         if not nested:
-            outputs = tuple(cap.to_graph(tensor)[0] for tensor in tensors_of(result))
+            outputs = tuple(to_graph(cap, tensor)[0] for tensor in tensors_of(result))
         forget_restored(cap, changed)
         if cap.changed or before.changed() or tensors.written():
             raise Break("unsupported-call", f"{what} changes what is outside of it")

@@ -12,7 +12,7 @@ from typing import Any
 from .attributes import get_attr, python_type
 from .breaks import Break
 from .calls import call, call_special
-from .capture import Capture, NotConst, describe
+from .capture import Capture, NotConst
 from .mirror import run
 from .protocol import evaluate, iterate
 from .rules import rule
@@ -26,6 +26,7 @@ from .trackers import (
     TensorVar,
     Tracker,
     TupleVar,
+    describe,
 )
 
 Args = list[Tracker]

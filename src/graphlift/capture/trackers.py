@@ -404,3 +404,13 @@ NULL = NullVar()
 
 
 NONE = ConstVar(None)
+
+
+def describe(tracker: Tracker) -> str:
+    """What a tracker is, for break reasons."""
+    kind = type(tracker)
+    if kind in (ObjectVar, DictVar, SetVar):
+        return f"{tracker.cls.__name__} object"  # type: ignore[attr-defined]
+    if kind is ConstVar:
+        return f"{type(tracker.value).__name__} {getattr(tracker.value, '__qualname__', None) or repr(tracker.value)[:80]}"  # type: ignore
+    return kind.__name__.removesuffix("Var").lower()

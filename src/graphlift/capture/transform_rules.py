@@ -21,6 +21,7 @@ from .breaks import Break, Raised
 from .calls import CODE_RULES, INSTANCE_CALLS, call
 from .capture import Capture, Link, NotConst
 from .frame import inline
+from .graph_values import to_graph, wrap_result
 from .rules import rule
 from .subgraph import SubGraph, trace
 from .trackers import ConstVar, DictVar, ListVar, ObjectVar, Tracker, TupleVar
@@ -146,8 +147,8 @@ def rebuilt(cap: Capture, value: Any, tensors: Iterator[Tracker]) -> Tracker:
 
 def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
     """``transform(func)(*args, **kwargs)`` as a node."""
-    pairs = [cap.to_graph(arg) for arg in args]
-    kw_pairs = {name: cap.to_graph(arg) for name, arg in kwargs.items()}
+    pairs = [to_graph(cap, arg) for arg in args]
+    kw_pairs = {name: to_graph(cap, arg) for name, arg in kwargs.items()}
     graphs: list[SubGraph] = []
 
     def inner(*given: Any, **named: Any) -> Any:
@@ -180,11 +181,11 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
     if not graphs:
         raise Break("unsupported-call", "a transform of torch.func that does not call its function")
     run = _runner(transform, graphs[0].module.forward)
-    lifted = tuple(cap.to_graph(tensor)[0] for tensor in graphs[0].lifted)
+    lifted = tuple(to_graph(cap, tensor)[0] for tensor in graphs[0].lifted)
     flat, where = tuple(leaves(value)), cap.user_stack()
     named = {name: p[0] for name, p in kw_pairs.items()}
     node = cap.builder.add_op("call_function", run, (lifted, *[p[0] for p in pairs]), named, flat, where)
-    results = cap.wrap_result(node, flat, where)
+    results = wrap_result(cap, node, flat, where)
     assert type(results) is TupleVar
     return rebuilt(cap, value, iter(results.items))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..breaks import Break
 from ..calls import call
-from ..capture import Capture, describe
+from ..capture import Capture
 from ..frame import Frame
 from ..protocol import (
     change_set,
@@ -29,6 +29,7 @@ from ..trackers import (
     SetVar,
     Tracker,
     TupleVar,
+    describe,
 )
 from .table import op
 

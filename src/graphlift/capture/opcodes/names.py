@@ -19,7 +19,7 @@ from ..attributes import (
     write_cell,
 )
 from ..breaks import Break
-from ..capture import Capture, describe
+from ..capture import Capture
 from ..frame import Frame
 from ..protocol import (
     del_item,
@@ -33,6 +33,7 @@ from ..trackers import (
     ConstVar,
     LazyVar,
     SuperVar,
+    describe,
 )
 from .table import op
 

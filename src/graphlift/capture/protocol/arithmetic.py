@@ -18,7 +18,7 @@ from ...guards import ABSENT
 from ..attributes import python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special
-from ..capture import Capture, NotConst, describe
+from ..capture import Capture, NotConst
 from ..trackers import (
     ConstVar,
     DictVar,
@@ -29,6 +29,7 @@ from ..trackers import (
     TensorVar,
     Tracker,
     TupleVar,
+    describe,
 )
 from .comparison import OPERATORS, is_set, is_tuple
 from .iteration import change_list, change_set, evaluate, extend_from, sequence_items, set_keys

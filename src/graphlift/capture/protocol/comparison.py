@@ -21,7 +21,8 @@ from ...shapes.expr import Relation
 from ..attributes import python_type
 from ..breaks import Break
 from ..calls import call_special
-from ..capture import NUMPY_SCALARS, Capture, is_number
+from ..capture import Capture
+from ..constants import NUMPY_SCALARS, is_number
 from ..trackers import (
     ArrayVar,
     ConstVar,

@@ -16,7 +16,8 @@ from ...guards import ABSENT
 from ..attributes import find_attr, get_attr, python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special, known_index
-from ..capture import PLAIN_CONSTANTS, Capture, NotConst, describe
+from ..capture import Capture, NotConst
+from ..constants import PLAIN_CONSTANTS
 from ..trackers import (
     ConstVar,
     DictVar,
@@ -31,6 +32,7 @@ from ..trackers import (
     TensorVar,
     Tracker,
     TupleVar,
+    describe,
 )
 from .comparison import items_equal, truth
 from .indexing import has_size, view_at

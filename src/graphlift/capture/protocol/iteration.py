@@ -16,7 +16,7 @@ from ...guards import ABSENT, Const, Predicate
 from ..attributes import python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
-from ..capture import Capture, describe
+from ..capture import Capture
 from ..frame import DequeIter, DictIter, IteratorVar, RangeIter, SeqIter, SetIter
 from ..trackers import (
     ConstVar,
@@ -31,6 +31,7 @@ from ..trackers import (
     Tracker,
     TrackerKey,
     TupleVar,
+    describe,
 )
 
 
