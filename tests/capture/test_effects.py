@@ -223,3 +223,24 @@ def test_order_of_effects_of_evaluation(x: Tensor, log: list):
     target = [0]
     target[note(0)] = note(6)
     return x + total, table, [note(i) for i in (7, 8)], note("a") if note(False) else note("b")
+
+
+class Slotted:
+    __slots__ = ("extra", "kept")
+
+
+def test_a_slot_set_and_deleted_is_left_without_a_value(compiler) -> None:
+    def fn(x: Tensor, one: Slotted, other: Slotted) -> Tensor:
+        one.extra = x
+        one.kept = 1
+        y = one.extra + 1
+        del other.extra
+        return y
+
+    compiled = compiler.compile(fn)
+    for set_before in (False, True, False):
+        slotted = Slotted()
+        if set_before:
+            slotted.extra = 3
+        assert torch.equal(compiled(torch.ones(2), slotted, slotted), torch.full((2,), 2.0))
+        assert not hasattr(slotted, "extra") and slotted.kept == 1

@@ -15,7 +15,7 @@ from .run import report, run_one
 from .shrink import shrink
 
 FIXED = range(1, 41)
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "40"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
 
 
 def fails(seed: int) -> str | None:

@@ -7,6 +7,7 @@ then effects are replayed; then the result is returned.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -553,7 +554,7 @@ class Residual:
     def _object_effect(self, var: ObjectVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
         return [
-            f"object.__delattr__({target}, {slot!r})"
+            f"{self.constant(unset)}({target}, {slot!r})"
             if var.slots[slot] is NULL
             else f"object.__setattr__({target}, {slot!r}, {self.expr(var.slots[slot])})"
             for slot in var.slots_written
@@ -597,6 +598,12 @@ EFFECTS: dict[type, Callable[[Residual, Any], list[str]]] = {
     ObjectVar: Residual._object_effect,
     LoopIterVar: Residual._loop_effect,
 }
+
+
+def unset(target: Any, slot: str) -> None:
+    """Leave a slot without a value; it may never have had one before the program set and deleted it."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(target, slot)
 
 
 def build_function(
