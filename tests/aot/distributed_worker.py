@@ -107,3 +107,5 @@ def main(rank: int, port: str) -> None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2])
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads may outlive the interpreter, which then aborts
