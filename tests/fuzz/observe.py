@@ -230,12 +230,19 @@ def observe(**values: Any) -> list[Entry]:
 
 
 def user_lines(error: BaseException, filename: str) -> list[tuple[str, int]]:
-    """The lines of the program that the traceback of an exception names."""
-    return [
+    """The lines of the program that the traceback of an exception names.
+
+    The last one of an unbound variable is left out: once CPython has joined a load with the store before it, the line
+    that it names is the store's.
+    """
+    lines = [
         (frame.name, frame.lineno or 0)
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename == filename
     ]
+    if type(error) is UnboundLocalError and lines:
+        lines[-1] = (lines[-1][0], 0)
+    return lines
 
 
 def state_of(scope: dict[str, Any]) -> dict[str, Any]:
