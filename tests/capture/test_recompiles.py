@@ -160,3 +160,38 @@ def test_loops_with_breaks_compile_their_body_once(compiler):
     for _ in range(2):
         assert compiled(X)[0].item() == 12
     assert len(backend.graphs) <= 3
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda n: -1 < n,
+        lambda n: n > -1,
+        lambda n: n + 1 > 0,
+        lambda n: 7 - n > 0,
+        lambda n: 2**n > 0,
+        lambda n: n in (0, 2, 5),
+        lambda n: [4, 5, 6, 7, 8, 9][n % 6] > 0,
+        lambda n: divmod(n, 2)[0] >= 0,
+        lambda n: -n <= 0,
+        lambda n: n == 5 or n != 5,
+    ],
+    ids=str,
+)
+def test_an_integer_that_varies_raises_nothing_of_our_own(compiler, ask: Callable[[int], bool]) -> None:
+    """Not inside a handler either, where a refusal of capture's would go unseen."""
+
+    def fn(x, n, log):
+        try:
+            if ask(n):
+                log.append(n)
+        except BaseException as error:
+            log.append(repr(error))
+        print(end="")
+        return x + len(log)
+
+    compiled = compiler.compile(fn)
+    logs: tuple[list[Any], list[Any]] = [], []
+    for n in (2, 3, 0, 5, 7, 1, 9, 2):
+        assert torch.equal(compiled(X, n, logs[1]), fn(X, n, logs[0]))
+        assert logs[0] == logs[1]

@@ -45,6 +45,8 @@ def changes(check: Any, func: Any, args: tuple[Any, ...]) -> list[Change]:
             if not found:
                 found.append(Change(str(error), "there", "missing", _STRUCTURE))
             continue
+        if found and len(values) != 1:
+            continue  # a relation between values, one of which is not what it was
         why = failure(guard, func, args)
         if why is not None:
             found.extend(_CHANGES.get(type(guard), _other)(guard, why, *values))

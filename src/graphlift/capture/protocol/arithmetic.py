@@ -31,7 +31,7 @@ from ..trackers import (
     TupleVar,
     describe,
 )
-from .comparison import OPERATORS, is_set, is_tuple
+from .comparison import OPERATORS, is_set, is_tuple, require_known
 from .iteration import change_list, change_set, evaluate, extend_from, sequence_items, set_keys
 
 BINARY: dict[str, tuple[Callable[..., Any], str, str]] = {
@@ -114,6 +114,7 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str 
         result = _try_special(cap, obj, method, other)
         if result is not None:
             return result
+    require_known(left, right)
     raise cap.raise_(
         TypeError,
         f"unsupported operand type(s) for {shown or _SHOWN.get(symbol, symbol)}: '{left_type.__name__}' and '{right_type.__name__}'",

@@ -166,10 +166,18 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         return run(cap, getattr(collections.deque, name), [left, right], {})
     if symbol in ("==", "!="):
         return ConstVar(_identity_equal(cap, left, right) == (symbol == "=="))
+    require_known(left, right)
     raise cap.raise_(
         TypeError,
         f"'{symbol}' not supported between instances of '{python_type(left).__name__}' and '{python_type(right).__name__}'",
     )
+
+
+def require_known(*operands: Tracker) -> None:
+    """Raises: Break where nothing is known of an operand, and so neither that the operator refuses it."""
+    for operand in operands:
+        if type(operand) is OpaqueVar:
+            raise Break(operand.code, operand.detail)
 
 
 def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
