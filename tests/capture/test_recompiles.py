@@ -176,7 +176,6 @@ def test_loops_with_breaks_compile_their_body_once(compiler):
         lambda n: -n <= 0,
         lambda n: n == 5 or n != 5,
     ],
-    ids=str,
 )
 def test_an_integer_that_varies_raises_nothing_of_our_own(compiler, ask: Callable[[int], bool]) -> None:
     """Not inside a handler either, where a refusal of capture's would go unseen."""
