@@ -89,6 +89,7 @@ def overlap(kind: str) -> list[str]:
 
 def main(rank: int, port: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE="2")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever the machine calls itself
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for kind in ("ddp of compiled", "compiled ddp", "compiled fsdp"):
