@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-
 from ..fake.ops import aten
 from ..shapes.expr import Expr, SizeLike
 from .ir import FORWARD, Op, Trace, Value, inputs_of, memory_root, substitute
@@ -122,8 +120,3 @@ def _is_dense_in_symbols(shape: tuple[SizeLike, ...], stride: tuple[SizeLike, ..
         expected = expected * shape[following]
         left.remove(following)
     return True
-
-
-def preserves_layout(v: Value) -> torch.memory_format | None:
-    """The memory format with which `clone` keeps the value's strides."""
-    return torch.preserve_format if is_dense(v.spec.shape, v.spec.stride) else torch.contiguous_format

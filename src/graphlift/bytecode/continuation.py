@@ -338,74 +338,59 @@ class _Writer:
 
     def hand_over(self, resume: CodeType, layout: FrameLayout, at: Instr) -> None:
         """Returns Handover(resume, globals, closure, locals and stack) to the trampoline."""
-        slots = self.frame.plain
-        for slot in reversed(range(len(layout.stack))):
-            self.put("STORE_FAST", slots[f".stack{slot}"], at)
-        if TABLE.null_first:
-            self.put("PUSH_NULL", 0, at)
-        self.put_const(_frame.hand_over, at)
-        if not TABLE.null_first:
-            self.put("PUSH_NULL", 0, at)
-        self.put_const(resume, at)
-        for name in self.frame.cells:
-            self.put(TABLE.load_cell, self.frame.cell[name], at)
-        values = layout.locals + tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
-        for name in values:
-            self.put("LOAD_FAST", slots[name], at)
-        count = 1 + len(self.frame.cells) + len(values)
-        for op in TABLE.call:
-            self.put(op, count, at)
-        self.put("RETURN_VALUE", 0, at)
-        self.stack_size = max(self.stack_size, count + 2)
+        self._store_stack(len(layout.stack), at)
+        self._return_call(_frame.hand_over, (resume,), self._live_values(layout), at)
 
     def hand_over_call(self, way: _Exit, rest: CallRest, at: Instr) -> None:
         """As hand_over, after a call that may have broken again: its value says so."""
-        slots = self.frame.plain
-        layout = way.layout
-        for slot in reversed(range(len(layout.stack))):
-            self.put("STORE_FAST", slots[f".stack{slot}"], at)
+        self._store_stack(len(way.layout.stack), at)
         returned = _returned(self.info, rest.index)
         follow = (returned or None) if returned is not None else way.resume
-        if TABLE.null_first:
-            self.put("PUSH_NULL", 0, at)
-        self.put_const(_frame.hand_over_call, at)
-        if not TABLE.null_first:
-            self.put("PUSH_NULL", 0, at)
-        self.put_const(follow, at)
-        self.put_const(rest, at)
-        for name in self.frame.cells:
-            self.put(TABLE.load_cell, self.frame.cell[name], at)
-        values = layout.locals + tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
-        for name in values:
-            self.put("LOAD_FAST", slots[name], at)
-        count = 2 + len(self.frame.cells) + len(values)
-        for op in TABLE.call:
-            self.put(op, count, at)
-        self.put("RETURN_VALUE", 0, at)
-        self.stack_size = max(self.stack_size, count + 2)
+        self._return_call(_frame.hand_over_call, (follow, rest), self._live_values(way.layout), at)
 
     def _hand_over_live(self, index: int, stack: Stack) -> None:
         """As hand_over, but which locals are bound is seen when control gets here."""
         at, frame = self.info.instrs[index], self.frame
-        temps = [f".stack{slot}" for slot in range(len(stack))]
-        for name in reversed(temps):
-            self.put("STORE_FAST", frame.plain[name], at)
+        self._store_stack(len(stack), at)
         names = self.info.locals
-        call = LiveHandOver(weakref.ref(self.code), index, stack, names)
+        constants = (
+            LiveHandOver(weakref.ref(self.code), index, stack, names),
+            tuple(frame.plain[name] for name in names),
+            tuple(frame.plain[f".stack{slot}"] for slot, live in enumerate(stack) if live),
+            tuple(frame.cell[name] for name in frame.cells),
+        )
+        self._return_call(_frame.hand_over_live, constants, [], at)
+        self.stack_size = max(self.stack_size, len(constants) + 2 + len(stack))
+
+    def _store_stack(self, depth: int, at: Instr) -> None:
+        """Puts the values on the stack into the variables that stand for its slots."""
+        for slot in reversed(range(depth)):
+            self.put("STORE_FAST", self.frame.plain[f".stack{slot}"], at)
+
+    def _live_values(self, layout: FrameLayout) -> list[tuple[str, int]]:
+        """The loads of all cells, and of the locals and stack slots that are live."""
+        names = layout.locals + tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
+        loads = [(TABLE.load_cell, self.frame.cell[name]) for name in self.frame.cells]
+        return loads + [("LOAD_FAST", self.frame.plain[name]) for name in names]
+
+    def _return_call(
+        self, function: object, constants: tuple[object, ...], loads: list[tuple[str, int]], at: Instr
+    ) -> None:
+        """Returns what the function gives for the constants and the loaded values."""
         if TABLE.null_first:
             self.put("PUSH_NULL", 0, at)
-        self.put_const(_frame.hand_over_live, at)
+        self.put_const(function, at)
         if not TABLE.null_first:
             self.put("PUSH_NULL", 0, at)
-        values = [frame.plain[name] for name, live in zip(temps, stack, strict=True) if live]
-        self.put_const(call, at)
-        self.put_const(tuple(frame.plain[name] for name in names), at)
-        self.put_const(tuple(values), at)
-        self.put_const(tuple(frame.cell[name] for name in frame.cells), at)
+        for constant in constants:
+            self.put_const(constant, at)
+        for op, slot in loads:
+            self.put(op, slot, at)
+        count = len(constants) + len(loads)
         for op in TABLE.call:
-            self.put(op, 4, at)
+            self.put(op, count, at)
         self.put("RETURN_VALUE", 0, at)
-        self.stack_size = max(self.stack_size, 6 + len(stack))
+        self.stack_size = max(self.stack_size, count + 2)
 
     def finish(self) -> CodeType:
         code, frame = self.code, self.frame

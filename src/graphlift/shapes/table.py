@@ -7,7 +7,7 @@ Always: an answer is proven, or a recorded fact; a fact that fixes a symbol star
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from graphlift.errors import ConstraintError
@@ -358,8 +358,3 @@ def _linear(size: SizeLike, symbol: Symbol) -> tuple[int, SizeLike] | None:
     if not isinstance(slope, int) or slope == 0 or symbol in free(rest):
         return None
     return (slope, rest) if size == slope * symbol + rest else None
-
-
-def sizes_at(sizes: Iterable[SizeLike], env: Mapping[Symbol, int]) -> tuple[int, ...]:
-    """The values of several sizes."""
-    return tuple([evaluate(s, env) for s in sizes])
