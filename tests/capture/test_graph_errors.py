@@ -84,6 +84,26 @@ def test_effects_errors_and_lines_are_eagers(compiler, fn: Callable[..., Any], b
         assert got == want and capsys.readouterr().out == printed
 
 
+def any_signature(x: Any, /, d: int = 2, *rest: Any, i: torch.Tensor, k: int = 3, **more: Any) -> Any:
+    LOG.append((d, len(rest), k, more))
+    return EMBEDDING[i] + x * d + k + sum(rest)
+
+
+def test_arguments_of_every_kind_are_passed_again(compiler) -> None:
+    compiled = compiler.compile(any_signature)
+    found: list[Any] = []
+    for i in (torch.tensor([0, 2, 1]), torch.tensor([0, 9, 1])):
+        for run in (any_signature, compiled):
+            LOG.clear()
+            try:
+                result = run(torch.ones(3), 4, 5, 6, k=7, i=i, more=8).tolist()
+            except IndexError as error:
+                result = str(error)
+            found.append((result, list(LOG)))
+    assert found[0] == found[1] and found[2] == found[3]
+    assert found[3][1] == [(4, 2, 7, {"more": 8})]
+
+
 # -- handlers of the user's ------------------------------------------------------------------------------------
 
 

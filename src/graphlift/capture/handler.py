@@ -57,6 +57,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     autograd_rules,
     builtin_rules,
     container_rules,
+    exception_rules,
     function_rules,
     iterator_rules,
     itertools_rules,
@@ -477,7 +478,7 @@ def _finish(
         names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
         if again:
-            head = _running_again(head, residual, params)
+            head = _running_again(head, residual, _as_arguments(code, params))
     state: list[str] = []
     if cap.restore_calls:
         state = [
@@ -509,7 +510,19 @@ def _finish(
     )
 
 
-def _running_again(run: list[str], residual: Residual, params: list[str]) -> list[str]:
+def _as_arguments(code: types.CodeType, params: list[str]) -> list[str]:
+    """The frame's arguments as a call passes them, of the replacement's parameters."""
+    positional, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    keywords = zip(code.co_varnames[positional:named], params[positional:named], strict=True)
+    stars = (
+        "*" if code.co_flags & inspect.CO_VARARGS else "",
+        "**" if code.co_flags & inspect.CO_VARKEYWORDS else "",
+    )
+    rest = zip(filter(None, stars), params[named:], strict=True)
+    return [*params[:positional], *(f"{name}={p}" for name, p in keywords), *(star + p for star, p in rest)]
+
+
+def _running_again(run: list[str], residual: Residual, arguments: list[str]) -> list[str]:
     residual.names["__run_again"] = run_again
     state = f"{residual.constant(torch.get_rng_state)}()" if draws(residual.cap.builder) else "None"
     return [
@@ -518,7 +531,7 @@ def _running_again(run: list[str], residual: Residual, params: list[str]) -> lis
         *(f"    {line}" for line in run),
         "except Exception as error:",
         "    failure = error",
-        f"if failure is not None: return __run_again(failure, random_state, __func, {''.join(p + ', ' for p in params)})",
+        f"if failure is not None: return __run_again(failure, random_state, __func, {', '.join(arguments)})",
     ]
 
 

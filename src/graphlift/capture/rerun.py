@@ -67,7 +67,12 @@ def _on_cpu(node: fx.Node) -> bool:
 
 
 def run_again(
-    failure: Exception, random_state: torch.Tensor | None, func: Callable[..., Any], *args: Any
+    failure: Exception,
+    random_state: torch.Tensor | None,
+    func: Callable[..., Any],
+    /,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Run the frame as Python does, after its graph raised `failure`; `random_state` is that of before."""
     if isinstance(failure, GraphliftError):
@@ -75,4 +80,4 @@ def run_again(
     del failure  # what the frame raises now has no other for its context
     if random_state is not None:
         torch.set_rng_state(random_state)
-    return call_disabled(func, *args)
+    return call_disabled(func, *args, **kwargs)
