@@ -89,7 +89,11 @@ def make_function(plan: Plan) -> Callable[..., Any]:
 _ONCE = once_differentiable(lambda: None).__code__
 
 
-@rule(Function.apply.__func__)
+# A Python class method in some releases of torch, a C one in others.
+_apply = vars(Function)["apply"]
+
+
+@rule(getattr(_apply, "__func__", _apply))
 def _function_apply(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """A custom function: its forward in no-grad mode, and where something needs a gradient, its backward."""
     cls = cap.value_of(args[0])
