@@ -25,7 +25,7 @@ from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
 from . import polyfills
 from .arity import arrange
-from .attributes import LRU_CACHE, bind_descriptor, python_type, wrap_class_value
+from .attributes import bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
 from .capture import DIRECT, Capture, Link, NotConst
 from .constants import NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
@@ -212,11 +212,14 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
         return _call_function(cap, fn, args, kwargs, link)
     if isinstance(value, type):
         return construct(cap, value, args, kwargs, link)
-    if isinstance(value, LRU_CACHE):
-        return _call_lru_cache(cap, value, args, kwargs)
+    of_class = CONSTANT_CALLS.get(type(value))
+    if of_class is not None:
+        return of_class(cap, value, args, kwargs)
     return call_c(cap, value, args, kwargs)
 
 
+#: What a call of a constant means, by its class.
+CONSTANT_CALLS: dict[type, Callable[[Capture, Any, Args, Kwargs], Tracker]] = {}
 #: Searches of sequences: comparing tensors gives tensors, whose truth only values tell, in the middle of the search.
 SEARCHES: dict[Any, Any] = {
     list.count: polyfills.count_,
@@ -284,24 +287,6 @@ def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwar
             "unsupported-call", f"{value.__qualname__} assumed constant, with arguments that are not"
         ) from None
     result = value(*real_args, **real_kwargs)
-    return cap.wrap(result, Const(result, f"result_of_{value.__name__}"))
-
-
-def _call_lru_cache(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
-    """The cached function runs for real, once: later calls would find its result in the cache anyway."""
-    try:
-        real_args = [known_object(cap, arg) for arg in args]
-        real_kwargs = {name: known_object(cap, arg) for name, arg in kwargs.items()}
-    except NotConst:
-        raise Break(
-            "c-function", f"cached function {value.__qualname__} with arguments that are not constants"
-        ) from None
-    try:
-        result = value(*real_args, **real_kwargs)
-    except Exception as error:
-        raise Raised(cap.exception_var(error)) from error
-    if isinstance(result, torch.Tensor):
-        raise Break("c-function", f"cached function {value.__qualname__} returns a tensor")
     return cap.wrap(result, Const(result, f"result_of_{value.__name__}"))
 
 
@@ -496,8 +481,6 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         if cls in PLAIN_CONSTANTS or numpy_constant:
             return _construct_constant(cap, cls, args, kwargs)
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
-    if issubclass(cls, BaseExceptionGroup):
-        raise Break("unsupported-object", "a group of exceptions made in the captured code")
     if issubclass(cls, BaseException) and cls.__module__ == "builtins" and (exception_values(cls) or kwargs):
         return _builtin_exception(cap, cls, args, kwargs)
     new = cap.type_attr(cls, "__new__")
@@ -540,12 +523,15 @@ _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 
 def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     """A fresh instance as the C-level ``__new__`` of its base makes it."""
+    from .exception_rules import new_group
     from .protocol import evaluate, iterate
 
     if cls.__flags__ & _IS_ABSTRACT:
         evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
     if cls is object and args:
         raise cap.raise_(TypeError, "object() takes no arguments")
+    if issubclass(cls, BaseExceptionGroup):
+        return new_group(cap, cls, args)
     result = ObjectVar(cls)
     if issubclass(cls, BaseException):
         result.slots["args"] = TupleVar(list(args))

@@ -7,6 +7,7 @@ Always: one tracker per mutable object (aliases stay aliases); real objects are 
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable
@@ -35,12 +36,13 @@ from ..guards import (
     Guard,
     HasKey,
     IdIs,
+    Predicate,
     SameObject,
     Source,
     TypeAttr,
     TypeIs,
 )
-from ..shapes.expr import SizeLike, Symbol
+from ..shapes.expr import Real, SizeLike, Symbol
 from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
 from .constants import (
@@ -62,6 +64,7 @@ from .trackers import (
     CellVar,
     ConstVar,
     DictVar,
+    FloatVar,
     IdVar,
     LazyVar,
     ListVar,
@@ -133,6 +136,12 @@ class Capture:
         #: Contexts of torch that are open: where to end if one must not be left open, and how to leave them.
         self.entered: dict[int, int] = {}
         self.closers: list[Callable[[], Any]] = []
+        #: Objects made in the region that cannot be made again as they are: where to end if one is to outlive it.
+        self.inside: dict[int, int] = {}
+        #: Calls of cached functions, which the region repeats, and what they give.
+        self.repeated: list[Any] = []
+        self.cached: dict[Any, Tracker] = {}
+        self.in_cached = False
         self.guarded = False
         self.is_faking = False  # whether the fake mode is on already: inside a transform that runs on fakes
         #: What the region set on tensors, by the id of their trackers.
@@ -140,6 +149,8 @@ class Capture:
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
         self.raise_points: dict[int, tuple[int, str, Tracker]] = {}
+        self.traces: dict[int, tuple[Tracker, object]] = {}
+        self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
         self.tracebacks: dict[int, OpaqueVar] = {}
         self._identity_keys: dict[int, TrackerKey] = {}
@@ -196,6 +207,11 @@ class Capture:
                 if not isinstance(size, int):
                     self.guard(TypeIs(source, int))
                     return SizeVar(size)
+            if kind is float and self.policy is not None and not isinstance(source, Const):
+                real = self.real(source, value) if self.policy.number(value, source) else None
+                if real is not None:
+                    self.guard(TypeIs(source, float))
+                    return FloatVar(real)
             if kind is slice and any(
                 type(v) not in PLAIN_CONSTANTS for v in (value.start, value.stop, value.step)
             ):
@@ -246,6 +262,22 @@ class Capture:
             self.fake_mode.sizes = self.sizes
         return size
 
+    def real(self, source: Source, value: float) -> Real | None:
+        """The float that ``source`` gives; None where it is known to be needed as a number."""
+        real = self.sizes.reals.given(source, source.name(), value)
+        if real is not None:
+            self.size_sources[real] = source
+            self.fake_mode.sizes = self.sizes
+        return real
+
+    def real_var(self, fn: Callable[..., Any], *args: Any) -> Tracker:
+        """The tracker of ``fn(*args)``, of floats, sizes and numbers."""
+        try:
+            result = self.sizes.reals.call(fn, *args)
+        except Exception as error:
+            raise Raised(self.exception_var(error)) from error
+        return FloatVar(result) if isinstance(result, Real) else self.from_python(result)
+
     def size_var(self, size: SizeLike) -> Tracker:
         """The tracker of an int that is computed of sizes."""
         return ConstVar(size) if isinstance(size, int) else SizeVar(size)
@@ -253,7 +285,8 @@ class Capture:
     def plain(self, tracker: Tracker) -> Tracker:
         """A tracker whose value is known: a size that may vary becomes the number that it is."""
         tracker = self.realize(tracker)
-        return ConstVar(self.value_of(tracker)) if type(tracker) in (SizeVar, SliceVar) else tracker
+        varies = type(tracker) in (SizeVar, SliceVar, FloatVar)
+        return ConstVar(self.value_of(tracker)) if varies else tracker
 
     def size_node(self, size: SizeLike) -> Any:
         """The graph's node for a size; its symbols become inputs of the graph."""
@@ -296,6 +329,8 @@ class Capture:
         kind = type(value)
         if kind in (torch.SymInt, torch.SymBool, torch.SymFloat):
             number = plain_sizes(value)
+            if isinstance(number, Real):
+                return FloatVar(number)
             return ConstVar(number) if isinstance(number, (bool, float)) else self.size_var(number)
         if kind is torch.Size and any(type(item) is torch.SymInt for item in value):
             shape = ObjectVar(torch.Size)
@@ -338,13 +373,41 @@ class Capture:
                 return frame.handled[-1]  # type: ignore[no-any-return]
         return None
 
-    def note_raised(self, error: Tracker, frame: Any) -> None:
-        """``error`` is on its way through ``frame``: its context, and where it first appeared."""
-        handled = self.handled()
-        if handled is not None and handled is not error and type(error) is ObjectVar:
-            error.slots.setdefault("__context__", handled)
+    def nothing_handled_outside(self) -> None:
+        """The region relies on no caller handling an exception, which is what code sees where it handles none itself."""
+        if self.outside is not None:
+            raise Break("frame-introspection", "the exception that a caller handles")
+        self.guard(Predicate(lambda: sys.exception() is None, (), "sys.exception() is None"))
+
+    def note_raised(self, error: Any, frame: Any, again: bool, fresh: bool) -> None:
+        """``error`` is on its way through ``frame``: its context, and where it first appeared.
+
+        ``again``: it goes on as it was, with the traceback it had; ``fresh``: it is raised here and not below.
+        """
+        handled: Any = self.handled()
+        if not again:
+            self.traces[id(error)] = error, object()
+            if fresh and handled is not None and handled is not error:
+                chained = handled
+                while (link := chained.slots.get("__context__")) is not None and type(link) is ObjectVar:
+                    if link is error:  # the interpreter lets no exception be its own context
+                        chained.slots["__context__"] = NONE
+                        break
+                    chained = link
+                error.slots["__context__"] = handled
         if id(error) not in self.raise_points:
             self.raise_points[id(error)] = self.break_step(), self.user_stack(), error
+
+    def trace_of(self, error: Tracker) -> Any:
+        """What stands for the traceback of an exception: one object as long as it does not grow."""
+        return self.traces.get(id(error), (None, None))[1]
+
+    def share_trace(self, part: Tracker, group: Tracker) -> None:
+        """``part`` gets the traceback of ``group``."""
+        if id(group) in self.raise_points:
+            self.traces[id(part)] = part, self.trace_of(group)
+            step, stack, _ = self.raise_points[id(group)]
+            self.raise_points[id(part)] = step, stack, part
 
     def traceback_of(self, error: Tracker) -> Tracker:
         """``error.__traceback__``: None before it is raised, then what only the interpreter has."""
@@ -386,6 +449,8 @@ class Capture:
             return tracker.value  # type: ignore[attr-defined]
         if kind is SizeVar:
             return self.sizes.specialize(tracker.expr, "used as a number in Python")  # type: ignore[attr-defined]
+        if kind is FloatVar:
+            return self.sizes.reals.fixed(tracker.real, "used as a number in Python")  # type: ignore[attr-defined]
         if kind is SliceVar:
             return slice(*[self.value_of(part) for part in tracker.parts])  # type: ignore[attr-defined]
         if kind is TupleVar:

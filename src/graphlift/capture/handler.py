@@ -33,7 +33,17 @@ from ..bytecode import (
 from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
 from ..fake import is_view_of_leaf
-from ..frame import FROZEN, SKIP, Callee, Disabled, Handover, current_owner, entries, entry_count
+from ..frame import (
+    FROZEN,
+    SKIP,
+    Callee,
+    Disabled,
+    Handover,
+    call_disabled,
+    current_owner,
+    entries,
+    entry_count,
+)
 from ..guards import (
     Arg,
     Const,
@@ -50,12 +60,13 @@ from ..guards import (
 from ..guards.changes import Change, changes
 from ..headroom import deep_recursion
 from ..options import CompileEvent, CompileOptions
-from ..shapes.expr import free
+from ..shapes.expr import Real, free
 from ..shapes.table import Known, Refused, Solved, SymbolTable, in_range
 from ..timing import stage
 from . import (  # noqa: F401  (they fill the table of rules)
     autograd_rules,
     builtin_rules,
+    cached_functions,
     container_rules,
     exception_rules,
     function_rules,
@@ -479,6 +490,10 @@ def _finish(
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
         if again:
             head = _running_again(head, residual, _as_arguments(code, params))
+    if cap.repeated:
+        eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
+        head = [*(call.before(residual, eagerly) for call in cap.repeated), *head]
+        head += [call.after(residual) for call in cap.repeated]
     state: list[str] = []
     if cap.restore_calls:
         state = [
@@ -572,6 +587,8 @@ def _size_guards(cap: Capture, residual: Residual) -> list[Any]:
     fetched = set(residual.fetch)
     guards = []
     for symbol, source in cap.size_sources.items():
+        if isinstance(symbol, Real):
+            continue
         if symbol in used or source in fetched or type(source) is TensorSize:
             origin = table.origins[symbol]
             guards += [(relation, "") for relation in in_range(symbol, origin.bounds)]

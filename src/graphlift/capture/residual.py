@@ -21,11 +21,12 @@ from typing import Any
 import torch
 
 from ..guards import Const, Source
-from ..shapes.expr import SizeLike, free, render
+from ..shapes.expr import Expr, Real, SizeLike, free, render
 from .arrays import known_array, memory_of
 from .breaks import RunEagerly
 from .called_iterators import CalledIter, FixedIter, ReversedIter
 from .capture import Capture
+from .constants import is_static_type
 from .frame import (
     CallIter,
     DequeIter,
@@ -131,6 +132,12 @@ class Residual:
         """A Python expression for a size, from the values of its symbols."""
         if isinstance(size, int):
             return repr(size)
+        if isinstance(size, Real):
+            made = self.cap.sizes.reals.made.get(size)
+            if made is None:
+                return self.load(self.cap.size_sources[size])
+            args = [self.size(a) if isinstance(a, Expr) else self.constant(a, "number") for a in made.args]
+            return f"{self.constant(made.fn)}({', '.join(args)})"
         names = {symbol: self.load(self.cap.size_sources[symbol]) for symbol in free(size)}
         return f"({render(size, names)})"
 
@@ -258,7 +265,10 @@ class Residual:
         name = self.memo[id(tracker)] = self.fresh("v")
         cls = self.constant(tracker.cls)
         payload = tracker.payload
-        if tracker.cls is types.MappingProxyType:
+        own = OBJECT_BUILDERS.get(tracker.cls)
+        if own is not None:
+            self.line(f"{name} = {own(self, tracker)}")
+        elif tracker.cls is types.MappingProxyType:
             self.line(f"{name} = {cls}({self.expr(payload)})")  # type: ignore[arg-type]
         elif tracker.cls in MADE_BY_CALL:
             keywords, args = self.expr(tracker.slots["keywords"]), self.expr(tracker.slots["args"])
@@ -273,8 +283,7 @@ class Residual:
             if id(tracker) in self.cap.raise_points:
                 detail = f"a {tracker.cls.__name__} raised in captured code outlives it, with its traceback"
                 raise RunEagerly("exception-raised", detail, earlier=self.cap.raise_points[id(tracker)][0])
-            args = self.expr(tracker.slots.get("args", TupleVar([])))
-            self.line(f"{name} = {cls}.__new__({cls}, *{args})")
+            self.line(f"{name} = {self._exception(tracker, cls)}")
         elif type(payload) is SetVar:
             items = ", ".join(self.key(k) for k in payload.known)
             frozen = payload.cls is frozenset
@@ -292,15 +301,26 @@ class Residual:
                     self.line(f"{base}.__setitem__({name}, {self.key(key)}, {self.expr(item)})")
             elif type(payload) is ListVar and payload.items:
                 self.line(f"list.extend({name}, [{self.exprs(payload.items)}])")
-        if tracker.cls not in MADE_BY_CALL:
+        if tracker.cls not in MADE_BY_CALL and own is None:
             for slot, item in tracker.slots.items():
-                if slot == "args" or item is NULL:
+                if item is NULL or slot in ("message", "exceptions") and issubclass(tracker.cls, BaseExceptionGroup):
+                    continue
+                if slot == "args" and issubclass(tracker.cls, BaseException) and not issubclass(
+                    tracker.cls, BaseExceptionGroup
+                ):
                     continue
                 self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(item)})")
         if tracker.attrs.known:
             items = ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.attrs.known.items())
             self.line(f"{name}.__dict__.update({{{items}}})")
         return name
+
+    def _exception(self, tracker: ObjectVar, cls: str) -> str:
+        """An exception as the C-level ``__new__`` of its class makes it; a group has parts beside its arguments."""
+        base = self.constant(next(base for base in tracker.cls.__mro__ if is_static_type(base)))
+        if not issubclass(tracker.cls, BaseExceptionGroup):
+            return f"{base}.__new__({cls}, *{self.expr(tracker.slots.get('args', TupleVar([])))})"
+        return f"{base}.__new__({cls}, {self.exprs([tracker.slots['message'], tracker.slots['exceptions']])})"
 
     def _base(self, tracker: ObjectVar) -> str:
         """The class whose ``__new__`` makes the empty object."""
@@ -563,6 +583,8 @@ class Residual:
 
 #: Classes whose instances are known by the arguments that make them.
 MADE_BY_CALL = (functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller)
+#: How instances of classes of C are made, by their class.
+OBJECT_BUILDERS: dict[type, Callable[[Residual, Any], str]] = {}
 BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     ListVar: Residual._list,
     DequeVar: Residual._deque,
