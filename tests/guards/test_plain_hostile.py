@@ -270,6 +270,40 @@ def test_specialised_stores_are_seen() -> None:
     assert call(check, counter) == ()
 
 
+def test_instances_are_traced_and_keep_their_order_while_being_iterated() -> None:
+    class Wide:
+        def __init__(self) -> None:
+            self.a, self.b, self.c = 1, 2, 3
+            del self.b
+            self.b = 4
+
+    value = Wide()
+    names = vars(value)
+    check = Checked([Equals(attribute("a"), 1), HasKey(InstanceDict(X), "absent", False)])
+    seen = []
+    for name in names:
+        seen.append(name)
+        assert call(check, value) == ()
+    assert (
+        seen == list(names) == ["a", "c", "b"]
+        and names is vars(value)
+        and vars(value) == {"a": 1, "c": 3, "b": 4}
+    )
+    before = check.check.stats
+    assert call(check, value) == () and check.check.stats["trace_hits"] == before["trace_hits"] + 1
+    for change, undo in (
+        (lambda: setattr(value, "a", 5), lambda: setattr(value, "a", 1)),
+        (lambda: setattr(value, "absent", 0), lambda: delattr(value, "absent")),
+        (lambda: names.update(a=5), lambda: names.update(a=1)),
+        (lambda: delattr(value, "a"), lambda: setattr(value, "a", 1)),
+    ):
+        for _ in range(3):
+            change()
+            assert call(check, value) is None
+            undo()
+            assert call(check, value) == ()
+
+
 FLAG = 0
 
 

@@ -128,6 +128,7 @@ static void need_type(Recorder *r, PyObject *obj, int stable, Seen *seen) {
 static void need_tag(Recorder *r, int32_t n, PyObject *dict, Seen *seen) {
     if (seen->tagged) return;
     seen->tagged = 1;
+    leave_instance(dict);
     uint64_t tag = dict_version(dict);
     if (tag == 0) r->trace->failed = 1;
     emit(r->trace, E_DICT, dict_version_address(dict), tag, n);
