@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import copyreg
 import functools
-import sys
 import time
 import types
 import typing
@@ -33,7 +32,6 @@ from .attributes import (
 from .breaks import Break, Raised
 from .calls import call, call_special, is_callable, is_known, known_object, new_object, refuse, type_call
 from .capture import Capture
-from .constants import exception_values
 from .mirror import run
 from .protocol import (
     evaluate,
@@ -149,36 +147,20 @@ def _object_init_subclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
 
 
-#: Exceptions of the interpreter whose instances have fields of their own are made by `type_call`.
-_PLAIN_EXCEPTIONS = [
-    cls
-    for cls in vars(builtins).values()
-    if isinstance(cls, type) and issubclass(cls, BaseException) and "__init__" in cls.__dict__
-]
-
-
-@rule(*dict.fromkeys(cls.__init__ for cls in _PLAIN_EXCEPTIONS if not exception_values(cls)))
-def _exception_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    error = _own_object(cap, args[0])
-    error.slots["args"] = TupleVar(args[1:])
-    if error.obj is not None:
-        cap.mark_changed(error)
-        if "args" not in error.slots_written:
-            error.slots_written.append("args")
-    return NONE
-
-
 @rule(object.__new__)
 def _object_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return new_object(cap, cap.value_of(args[0]), [])
 
 
-@rule(
-    *(
-        cls.__new__
-        for cls in (tuple, dict, list, set, frozenset, str, int, float, complex, bytes, BaseException)
-    )
-)
+_MADE_HERE: list[Any] = [tuple, dict, list, set, frozenset, str, int, float, complex, bytes]
+_EXCEPTIONS = [
+    cls
+    for cls in vars(builtins).values()
+    if isinstance(cls, type) and issubclass(cls, BaseException) and not issubclass(cls, OSError)
+]
+
+
+@rule(*dict.fromkeys(cls.__new__ for cls in (*_MADE_HERE, *_EXCEPTIONS)))
 def _container_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     cls = cap.value_of(args[0])
     if cls.__module__ == "builtins" and not issubclass(cls, BaseException):
@@ -300,27 +282,6 @@ def _super_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     raise Break("unsupported-call", "super().__init__ called as a function")
 
 
-@rule(sys.exc_info)
-def _exc_info(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    error = cap.handled()
-    if error is None:
-        raise Break("frame-introspection", "sys.exc_info() outside of the captured handlers")
-    return TupleVar([cap.from_python(python_type(error)), error, cap.traceback_of(error)])
-
-
-@rule(sys.exception)
-def _current_exception(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    error = cap.handled()
-    if error is None:
-        raise Break("frame-introspection", "sys.exception() outside of the captured handlers")
-    return error
-
-
-@rule(BaseException.with_traceback)
-def _with_traceback(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return _own_object(cap, args[0])
-
-
 @rule(id)
 def _id(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return IdVar(cap.realize(args[0]))
@@ -351,7 +312,10 @@ def _reduce_ex(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _vars(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if not args:
         raise Break("frame-introspection", "vars()")
-    return get_attr(cap, args[0], "__dict__")
+    found = find_attr(cap, args[0], "__dict__")
+    if found is None:
+        raise cap.raise_(TypeError, "vars() argument must have __dict__ attribute")
+    return found
 
 
 def _breaking(code: str, *targets: Any) -> None:

@@ -6,19 +6,24 @@ Always: a handler leaves exactly the stack that the interpreter would leave.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from ..breaks import Break
+from ...guards import ABSENT
+from ..attributes import python_type
+from ..breaks import Break, Exhausted
 from ..calls import call
 from ..capture import Capture
 from ..frame import Frame
 from ..protocol import (
     change_set,
     extend_list,
+    get_iter,
     iterate,
     make_slice,
     mapping_items,
+    next_item,
 )
 from ..trackers import (
     ConstVar,
@@ -155,7 +160,10 @@ def _list_to_tuple(cap: Capture, frame: Frame, arg: Any) -> None:
 @op("UNPACK_SEQUENCE")
 def _unpack_sequence(cap: Capture, frame: Frame, n: int) -> None:
     value = cap.realize(frame.stack.pop())
-    items = value.items if type(value) in (TupleVar, ListVar) else iterate(cap, value)  # type: ignore[attr-defined]
+    if type(value) in (TupleVar, ListVar):
+        items = value.items  # type: ignore[attr-defined]
+    else:
+        items = _taken(cap, _unpacked(cap, value), n + 1)
     if len(items) != n:
         many = len(items) > n
         raise cap.raise_(
@@ -167,10 +175,32 @@ def _unpack_sequence(cap: Capture, frame: Frame, n: int) -> None:
     frame.stack.extend(reversed(items))
 
 
+def _unpacked(cap: Capture, value: Tracker) -> Tracker:
+    """The iterator over what is unpacked."""
+    cls = python_type(cap.realize(value))
+    if cap.type_attr(cls, "__iter__") is ABSENT and cap.type_attr(cls, "__getitem__") is ABSENT:
+        raise cap.raise_(TypeError, f"cannot unpack non-iterable {cls.__name__} object")
+    return get_iter(cap, value)
+
+
+def _taken(cap: Capture, iterator: Tracker, most: int) -> list[Tracker]:
+    """As many items as unpacking takes; one more than wanted tells that there are too many."""
+    items: list[Tracker] = []
+    with contextlib.suppress(Exhausted):
+        while len(items) < most:
+            items.append(next_item(cap, iterator))
+    return items
+
+
 @op("UNPACK_EX")
 def _unpack_ex(cap: Capture, frame: Frame, arg: tuple[int, int]) -> None:
     before, after = arg
-    items = iterate(cap, frame.stack.pop())
+    iterator = _unpacked(cap, frame.stack.pop())
+    items = _taken(cap, iterator, before)
+    if len(items) < before:
+        text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        raise cap.raise_(ValueError, text)
+    items += iterate(cap, iterator)
     if len(items) < before + after:
         raise cap.raise_(
             ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from ..capture import Capture, NotConst
 from ..trackers import (
     ConstVar,
     DictVar,
+    FloatVar,
     ListVar,
     ObjectVar,
     SetVar,
@@ -191,14 +193,17 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
                 return evaluate(cap, operator.add, cap.value_of(left), cap.value_of(right))
         return TupleVar(sequence_items(cap, left) + sequence_items(cap, right))
     if symbol == "*":
-        if type(right) in (ListVar, TupleVar):
+        if type(right) in (ListVar, TupleVar) and not _joins_sequences(cap.type_attr(python_type(left), "__mul__")):
             left, right = right, left
         if type(left) in (ListVar, TupleVar):
             right = cap.plain(right)
         if type(left) in (ListVar, TupleVar) and type(right) is ConstVar:
             if not hasattr(type(right.value), "__index__"):
                 raise _not_a_count(cap, right)
-            return type(left)(left.items * operator.index(right.value))  # type: ignore[attr-defined, call-arg]
+            count: int = evaluate(cap, operator.index, right.value).value  # type: ignore[attr-defined]
+            if count > sys.maxsize:
+                evaluate(cap, operator.mul, [], count)  # raises
+            return type(left)(left.items * count)  # type: ignore[attr-defined, call-arg]
     if symbol == "|" and type(left) is DictVar and type(right) is DictVar:
         cap.complete(left)
         cap.complete(right)
@@ -221,7 +226,7 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     fn, name = INPLACE[symbol]
     if type(left) is TensorVar:
         return cap.emit("call_function", fn, [left, right], {}, fn)
-    if type(left) is SizeVar:
+    if type(left) in (SizeVar, FloatVar):
         return binary(cap, symbol, left, right)
     if type(left) in OPERATORS:
         raise Break("unsupported-mutation", f"{symbol}= of a {describe(left)}")

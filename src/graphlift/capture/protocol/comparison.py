@@ -29,6 +29,7 @@ from ..trackers import (
     DequeVar,
     DictVar,
     DictViewVar,
+    FloatVar,
     FunctionVar,
     IdVar,
     ListVar,
@@ -73,6 +74,8 @@ def truth(cap: Capture, value: Tracker) -> bool:
         return bool(known)
     if kind is NumberVar:
         raise Break("data-dependent-branch", "truth of a number read from a tensor")
+    if kind is FloatVar:
+        return bool(truth(cap, compare(cap, "!=", value, ConstVar(0.0))))
     if kind is SizeVar:
         return cap.sizes.decide(Relation("!=", value.expr, 0))  # type: ignore[attr-defined]
     if kind in (TupleVar, ListVar, DequeVar):
@@ -86,7 +89,11 @@ def truth(cap: Capture, value: Tracker) -> bool:
     if kind is ObjectVar:
         cls = value.cls  # type: ignore[attr-defined]
         if cap.type_attr(cls, "__bool__") is not ABSENT:
-            return truth(cap, call_special(cap, value, "__bool__", []))
+            answer = cap.realize(call_special(cap, value, "__bool__", []))
+            if python_type(answer) is not bool:
+                text = f"__bool__ should return bool, returned {python_type(answer).__name__}"
+                raise cap.raise_(TypeError, text)
+            return truth(cap, answer)
         if cap.type_attr(cls, "__len__") is not ABSENT:
             return length(cap, value) > 0
     return True

@@ -267,7 +267,7 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
         elif raw is not ABSENT and raw is not None:
             raise Break("unsupported-mutation", f"item deletion from a {describe(container)}")
         else:
-            raise cap.raise_(TypeError, f"'{container.cls.__name__}' object doesn't support item deletion")  # type: ignore
+            raise cap.raise_(TypeError, f"'{container.cls.__name__}' object does not support item deletion")  # type: ignore
     elif kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
     else:

@@ -6,6 +6,7 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -130,8 +131,21 @@ def length(cap: Capture, value: Tracker) -> int:
         raise Break(value.code, value.detail)  # type: ignore[attr-defined]
     if cap.type_attr(python_type(value), "__len__") is ABSENT:
         raise cap.raise_(TypeError, f"object of type '{python_type(value).__name__}' has no len()")
-    result = call_special(cap, value, "__len__", [])
-    return cap.value_of(result)  # type: ignore[no-any-return]
+    size = cap.value_of(call_special(cap, value, "__len__", []))
+    if type(size) is not int or not 0 <= size <= sys.maxsize:
+        size = evaluate(cap, len, _Sized(size)).value  # type: ignore[attr-defined]
+    return size  # type: ignore[no-any-return]
+
+
+class _Sized:
+    """Has this length, whatever it is."""
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size  # type: ignore[no-any-return]
+
 
 
 def get_iter(cap: Capture, value: Tracker) -> Tracker:
