@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..fake.ops import aten
-from .ir import BACKWARD, Op, Value, inputs_of, substitute
+from .ir import BACKWARD, Op, Value, inputs_of, rewritten
 from .views import same_layout
 
 
@@ -39,9 +39,7 @@ def without(
             zero = _zeros(v)
             kept.append(zero)
             env[v] = zero.outs[0]
-        copy = Op(op.func, substitute(op.args, env), substitute(op.kwargs, env), op.stage, op.source)
-        copy.outs, copy.random = op.outs, op.random
-        kept.append(copy)
+        kept.append(rewritten(op, env))
     found = [None if g is None or g in absent else env.get(g, g) for g in grads]
     return _needed(kept, found), found
 

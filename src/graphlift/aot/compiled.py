@@ -20,7 +20,7 @@ from ..fake import FakeTensor
 from ..fake.ops import aten
 from .absent import without
 from .emit import Input, emit, example_of
-from .ir import Op, Trace, Value, memory_root, substitute
+from .ir import Op, Trace, Value, memory_root, rewritten
 from .joint import Joint, trace_joint
 from .listing import ListingRecorder
 from .partition import Split, partition
@@ -368,12 +368,7 @@ class _Handover:
         new = Value(v.spec, op)
         op.outs.append(new)
         env = {v: new}
-        rewritten = []
-        for b in self.backward:
-            copy = Op(b.func, substitute(b.args, env), substitute(b.kwargs, env), b.stage, b.source)
-            copy.outs = b.outs
-            rewritten.append(copy)
-        self.backward = [op, *rewritten]
+        self.backward = [op, *[rewritten(b, env) for b in self.backward]]
         grads = self.joint.trace.grads
         self.joint.trace.grads = [env.get(g, g) if g is not None else None for g in grads]
         self.saved_slots.append((slot, stand_in))

@@ -43,6 +43,8 @@ _CHEAP = frozenset(
         aten.constant_pad_nd.default,
         aten.slice_scatter.default,
         aten.select_scatter.default,
+        aten.cat.default,
+        aten._native_batch_norm_legit_no_training.default,
         aten.tril.default,
         aten.triu.default,
     )

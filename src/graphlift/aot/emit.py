@@ -16,7 +16,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from ..fake import FakeMode, FakeStorage, FakeTensor, Spec
 from ..fake.symbolic import plain_mode
 from ..fake.tensor import new_fake
-from ..shapes.expr import Expr, SizeLike, Symbol
+from ..shapes.expr import Expr, Real, SizeLike, Symbol
 from ..shapes.node import size_nodes, to_symint
 from ..shapes.table import SymbolTable
 from .ir import Op, Value
@@ -64,7 +64,12 @@ class Emitter:
         node = self.size_nodes.get(size)
         if node is None:
             assert self.sizes is not None
-            node = size_nodes(size, self.size, lambda fn, *args: self.graph.call_function(fn, args))
+            made = self.sizes.reals.made[size] if isinstance(size, Real) else None
+            if made is not None:
+                parts = tuple([self.size(a) if isinstance(a, Expr) else a for a in made.args])
+                node = self.graph.call_function(made.fn, parts)
+            else:
+                node = size_nodes(size, self.size, lambda fn, *args: self.graph.call_function(fn, args))
             node.meta["val"] = to_symint(size, self.sizes)
             self.size_nodes[size] = node
         return node

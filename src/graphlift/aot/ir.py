@@ -56,7 +56,7 @@ class Op:
 class Trace:
     """Inputs, operators in order, and where results go."""
 
-    __slots__ = ("inputs", "tangents", "ops", "outputs", "grads")
+    __slots__ = ("inputs", "tangents", "ops", "outputs", "grads", "remade")
 
     def __init__(self) -> None:
         self.inputs: list[Value] = []
@@ -64,6 +64,8 @@ class Trace:
         self.ops: list[Op] = []
         self.outputs: list[Value] = []  # of the forward
         self.grads: list[Value | None] = []  # of the backward, one per input
+        # Values of the forward, and equal ones that the backward computes at less cost.
+        self.remade: dict[Value, Value] = {}
 
 
 def values_in(args: Iterable[Any], into: list[Value]) -> list[Value]:
@@ -83,6 +85,13 @@ def inputs_of(op: Op) -> list[Value]:
     if op.kwargs:
         values_in(op.kwargs.values(), found)
     return found
+
+
+def rewritten(op: Op, env: dict[Value, Any]) -> Op:
+    """`op` with other arguments; its results stay the same Values."""
+    copy = Op(op.func, substitute(op.args, env), substitute(op.kwargs, env), op.stage, op.source)
+    copy.outs, copy.random = op.outs, op.random
+    return copy
 
 
 def substitute(arg: Any, env: dict[Value, Any]) -> Any:

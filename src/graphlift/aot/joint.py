@@ -156,7 +156,8 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
         lighten(trace, rec)
     rec.stage, rec.source = FORWARD, None
     passes.own_outputs(trace, lambda v: _clone(rec, v))
-    trace.ops = passes.drop_dead(trace.ops, [*trace.outputs, *(g for g in trace.grads if g is not None)])
+    live = [*trace.outputs, *(g for g in trace.grads if g is not None), *trace.remade.values()]
+    trace.ops = passes.drop_dead(trace.ops, live)
     trace.outputs.extend(passes.unused_actions(trace))
     _find_offsets(trace, given, around)
     return Joint(

@@ -50,6 +50,8 @@ _PLANE_INDICES: Mapping[Any, int] = MappingProxyType(
         aten.adaptive_max_pool3d.default: 3,
     }
 )
+_NORMALISE = aten._native_batch_norm_legit_no_training.default
+_BATCH_NORMS = frozenset((aten.native_batch_norm.default, aten._native_batch_norm_legit_functional.default))
 _NARROW = ((2**7, torch.int8), (2**15, torch.int16), (2**31, torch.int32))
 
 
@@ -58,7 +60,7 @@ def lighten(trace: Trace, rec: Recorder) -> None:
     _running_statistics(trace)
     _stand_ins(trace, rec)
     _narrow_indices(trace, rec)
-    _members_of_concatenations(trace, rec)
+    _normalised_again(trace, rec)
 
 
 @contextlib.contextmanager
@@ -197,38 +199,26 @@ def _pair(a: Any) -> tuple[int, int]:
     return first, more[0] if more else first
 
 
-# -- parts of a concatenation that is kept anyway ------------------------------------------------------------
+# -- what batch norm gives, again from its statistics ---------------------------------------------------------
 
 
-def _members_of_concatenations(trace: Trace, rec: Recorder) -> None:
-    """A tensor that the backward reads, and that lies in a concatenation which it reads too, is read from there."""
-    read = {v for op in trace.ops if op.stage == BACKWARD for v in inputs_of(op)}
-    given = set(trace.outputs)
-    replaced: dict[Value, Any] = {}
-    made: list[Op] = []
+def _normalised_again(trace: Trace, rec: Recorder) -> None:
+    """The backward may have a batch norm's result from its input and the statistics, which are kept anyway.
+
+    Inference's operator does it with the same rounding: with a variance of one, all the scale is in its weight.
+    """
+    kept: list[Op] = []
     for op in trace.ops:
-        if op.func is not aten.cat.default or op.stage != FORWARD or op.outs[0] not in read:
+        kept.append(op)
+        if op.func not in _BATCH_NORMS or op.stage != FORWARD or op.args[5] is not True:
             continue
-        whole, start = op.outs[0], 0
-        axis = op.args[1] if len(op.args) > 1 else 0
-        if not _is_plain(whole.spec) or any(not _is_plain(v.spec) for v in op.args[0]):
+        x, weight, bias = op.args[:3]
+        mean, invstd = op.outs[1:3]
+        tensors = [v for v in (x, weight, bias, mean) if v is not None]
+        if not _is_plain(x.spec) or any(v.spec.dtype != torch.float32 for v in tensors):
             continue
-        for part in op.args[0]:
-            if len(part.spec.shape) != len(whole.spec.shape):
-                continue  # the legacy empty tensor, which any concatenation may have
-            end = start + part.spec.shape[axis]
-            owned = part.op is not None and not part.op.view and part not in given
-            if part in read and owned and part.spec.dtype == whole.spec.dtype and part not in replaced:
-                with _recording(rec, made, op):
-                    piece = rec.call(aten.slice.Tensor, whole, axis, start, end)
-                    keep = torch.contiguous_format
-                    replaced[part] = rec.call(aten.clone.default, piece, memory_format=keep)
-            start = end
-    if not replaced:
-        return
-    first = next(k for k, op in enumerate(trace.ops) if op.stage == BACKWARD)
-    for op in trace.ops[first:]:
-        if op.stage == BACKWARD:
-            op.args = substitute(op.args, replaced)
-            op.kwargs = substitute(op.kwargs, replaced)
-    trace.ops[first:first] = made
+        with _recording(rec, kept, op):
+            scale = invstd if weight is None else rec.call(aten.mul.Tensor, invstd, weight)
+            one = rec.call(aten.ones_like.default, mean)
+            trace.remade[op.outs[0]] = rec.call(_NORMALISE, x, scale, bias, mean, one, 0.0, 0.0)
+    trace.ops = kept

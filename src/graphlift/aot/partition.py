@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..fake.ops import aten
 from .costs import cost_ns, recomputable, repeatable
 from .cut import INFINITE, Network, min_cut
-from .ir import BACKWARD, Op, Trace, Value, inputs_of, memory_root
+from .ir import BACKWARD, Op, Trace, Value, inputs_of, memory_root, rewritten
 from .passes import drop_dead
 
 # Products of matrices and their like: their arguments are tensors in memory whatever is fused around them.
@@ -122,7 +122,8 @@ class _Problem:
                 net.edge(0, enter, again)
             if v.op is None or again == INFINITE:
                 continue
-            for d in {memory_root(d): None for d in inputs_of(v.op)}:
+            remade = self.trace.remade.get(v)
+            for d in {memory_root(d): None for d in (inputs_of(v.op) if remade is None else (remade,))}:
                 net.edge(net.vertex(d) + 1, enter, INFINITE)
                 if d not in seen:
                     seen.add(d)
@@ -139,6 +140,8 @@ class _Problem:
         op = v.op
         if op is None:
             return INFINITE
+        if v in self.trace.remade:
+            return 0.0
         if recomputable(op) or bytes_per_ns == INFINITE:
             return 0.0 if recomputable(op) else INFINITE
         if not repeatable(op):
@@ -152,7 +155,11 @@ class _Problem:
 
     def split(self, saved: list[Value]) -> Split:
         trace, saved_set = self.trace, set(saved)
-        backward = _backward_ops(trace, self.after, saved_set)
+        remade = {v: other for v, other in trace.remade.items() if v not in saved_set}
+        backward = _backward_ops(trace, self.after, saved_set, remade)
+        if remade:
+            backward = [rewritten(op, remade) for op in backward]
+            trace.grads = [remade.get(g, g) if g is not None else None for g in trace.grads]
         forward = drop_dead([op for op in trace.ops if op not in self.after], [*trace.outputs, *saved])
         used = {v for op in backward for v in inputs_of(op)} | {g for g in trace.grads if g is not None}
         kept = [v for v in saved if v in used]
@@ -175,7 +182,7 @@ def _after_tangents(trace: Trace) -> set[Op]:
     return after
 
 
-def _backward_ops(trace: Trace, after: set[Op], saved: set[Value]) -> list[Op]:
+def _backward_ops(trace: Trace, after: set[Op], saved: set[Value], remade: dict[Value, Value]) -> list[Op]:
     """What the gradients need, in order; what is run again comes right before its first use."""
     kept: list[Op] = []
     placed: set[Op] = set()
@@ -194,7 +201,7 @@ def _backward_ops(trace: Trace, after: set[Op], saved: set[Value]) -> list[Op]:
             stack.append((current, True))
             stack.extend(
                 (v.op, False)
-                for v in reversed(inputs_of(current))
+                for v in (remade.get(v, v) for v in reversed(inputs_of(current)))
                 if v.op is not None and v not in saved and v.op not in placed
             )
 
@@ -202,8 +209,8 @@ def _backward_ops(trace: Trace, after: set[Op], saved: set[Value]) -> list[Op]:
     for op in trace.ops:
         if op in live and op in after:
             place(op)
-    for g in trace.grads:
-        if g is not None and g.op is not None and g not in saved:
+    for g in (remade.get(g, g) for g in trace.grads if g is not None):
+        if g.op is not None and g not in saved:
             place(g.op)
     return kept
 

@@ -166,9 +166,10 @@ class Recorder(FakeMode):
         return a
 
     def call(self, func: Any, *args: Any, **kwargs: Any) -> Value:
-        """Record a functional operator on Values, with its decomposition if it has one."""
+        """Record a functional operator on Values, with its decomposition if it has one; its first result."""
         fakes = [self.adopt(a) if type(a) is Value else a for a in args]
-        return self.read(self.dispatch(func, tuple(fakes), kwargs))
+        result = self.dispatch(func, tuple(fakes), kwargs)
+        return self.read(result[0] if type(result) is tuple else result)
 
     def cast(self, value: Value, spec: Spec) -> Value:
         """`value` broadcast to the shape and cast to the dtype and device of `spec`, in whatever strides."""

@@ -73,7 +73,9 @@ def _is_channels_last(spec: Spec) -> bool:
     return x.is_contiguous(memory_format=memory_format)
 
 
-def _batch_norm(training: int | None, statistics: int | None, functional: bool = False) -> Rule:
+def _batch_norm(training: int | bool, statistics: int | None, functional: bool = False) -> Rule:
+    """`training`: whether, or the position of the flag; `statistics`: the position of the running ones."""
+
     def rule(recipe: Any, args: tuple, kwargs: dict) -> Any:
         out, mean, invstd, *rest = recipe
         if not _is_channels_last(args[0].spec):
@@ -83,7 +85,7 @@ def _batch_norm(training: int | None, statistics: int | None, functional: bool =
             tensors += [args[statistics], args[statistics + 1]]
         dtype = _statistics_dtype(tensors)
         mean, invstd = _with_dtype(mean, dtype), _with_dtype(invstd, dtype)
-        if training is not None and not args[training]:
+        if not (training if type(training) is bool else args[training]):
             mean = invstd = _contiguous((0,), mean)
         if functional and statistics is not None:  # its last two results are the new running statistics
             rest[-2:] = [_with_dtype(r, args[statistics].spec.dtype) for r in rest[-2:]]
@@ -226,9 +228,10 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.native_batch_norm.default: _batch_norm(5, 3),
     aten._native_batch_norm_legit.default: _batch_norm(5, 3),
     aten._native_batch_norm_legit_functional.default: _batch_norm(5, 3, True),
-    aten._native_batch_norm_legit.no_stats: _batch_norm(None, None),
-    aten._batch_norm_with_update.default: _batch_norm(None, 3),
-    aten._batch_norm_with_update_functional.default: _batch_norm(None, 3, True),
+    aten._native_batch_norm_legit.no_stats: _batch_norm(True, None),
+    aten._native_batch_norm_legit_no_training.default: _batch_norm(False, 3),
+    aten._batch_norm_with_update.default: _batch_norm(True, 3),
+    aten._batch_norm_with_update_functional.default: _batch_norm(True, 3, True),
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
     aten.log_sigmoid_forward.default: _all_contiguous,

@@ -38,17 +38,15 @@ def batch_norm_functional(
 
     rstd = b.point(inverse_root, var, dtype=x.dtype, cost=8)
     wide = (1, channels, *[1] * (len(x.shape) - 2))
-    scale, shift = [None if p is None else b.reshape(p, wide) for p in (weight, bias)]
+    # The scale first, as ATen: a backward that normalises again then rounds as this does.
+    scale = rstd if weight is None else b.point(mul, rstd, b.reshape(weight, wide), dtype=x.dtype)
 
-    def normalised(p: Node, m: Node, r: Node, *rest: Node) -> Node:
-        values = iter(rest)
-        p = mul(sub(p, m), r)
-        if scale is not None:
-            p = mul(p, next(values))
-        return p if shift is None else add(p, next(values))
+    def normalised(p: Node, m: Node, s: Node, *shift: Node) -> Node:
+        p = mul(sub(p, m), s)
+        return add(p, *shift) if shift else p
 
-    inputs = [v for v in (scale, shift) if v is not None]
-    result = b.point(normalised, x, mean, rstd, *inputs, dtype=x.dtype, cost=2 + len(inputs))
+    inputs = [] if bias is None else [b.reshape(bias, wide)]
+    result = b.point(normalised, x, mean, scale, *inputs, dtype=x.dtype, cost=2 + len(inputs))
 
     def weight_of_new(dtype: torch.dtype, unbiased: bool) -> Node:
         if not unbiased:

@@ -61,9 +61,8 @@ def _other_dims(rank: int) -> list[int]:
 
 def _normalise(x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     rank = x.dim()
-    result = aten.mul.Tensor(aten.sub.Tensor(_wide(x), _channels(mean, rank)), _channels(rstd, rank))
-    if weight is not None:
-        result = aten.mul.Tensor(result, _channels(_as(weight, result.dtype), rank))
+    scale = rstd if weight is None else aten.mul.Tensor(rstd, _as(weight, rstd.dtype))
+    result = aten.mul.Tensor(aten.sub.Tensor(_wide(x), _channels(mean, rank)), _channels(scale, rank))
     if bias is not None:
         result = aten.add.Tensor(result, _channels(_as(bias, result.dtype), rank))
     return _as(result, x.dtype)
