@@ -1,12 +1,13 @@
 """A Python program as a test: the function is run in eager and compiled, with the same fresh arguments, and compared.
 
 In: a function of one tensor `x` and what `extra` makes. Out: a test over three calls with two different values.
-Always: results, exceptions (type and message) and what became of the arguments are eager's; without `breaks` the
+Always: results, exceptions (with cause, context, notes and lines) and what became of the arguments are eager's; without `breaks` the
 program is one graph and is compiled once.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,11 +23,25 @@ Made = Callable[[], Any]
 
 
 def outcome(fn: Callable[..., Any], *args: Any) -> Any:
-    """What the call returns, or the exception's type and message."""
+    """What the call returns, or the exception that leaves it."""
     try:
         return fn(*args)
     except Exception as error:
-        return "raised", type(error), str(error)
+        return "raised", described(error)
+
+
+def described(error: BaseException | None, depth: int = 4) -> Any:
+    """What can be seen of an exception: class, arguments, notes, lines of the program, cause, context, parts."""
+    if error is None or not depth:
+        return None
+    inner = (error.__cause__, error.__context__, *getattr(error, "exceptions", ()))
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/tests/" in frame.filename and frame.filename != __file__
+    ]
+    said = type(error), str(error), len(error.args), list(getattr(error, "__notes__", ()))
+    return *said, error.__suppress_context__, lines, [described(each, depth - 1) for each in inner]
 
 
 def shown(value: Any) -> Any:

@@ -330,6 +330,8 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
     if name == "__traceback__" and obj.obj is None:
         return cap.traceback_of(obj)
     if name in ("__weakref__", "__context__", "__cause__") and obj.obj is None:
+        if name == "__context__" and id(obj) in cap.raise_points:
+            cap.nothing_handled_outside()
         return NONE
     if obj.obj is None:
         if name == "__suppress_context__":
@@ -696,10 +698,9 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
             return
         if name == "__dict__" or name == "__class__":
             raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
-        if name == "__traceback__" and cap.realize(value) is cap.traceback_of(obj):
-            return  # as contextlib gives an exception its own traceback back
         if isinstance(raw, types.GetSetDescriptorType):
-            raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
+            _set_exception_field(cap, obj, name, value)
+            return
         if isinstance(raw, types.MemberDescriptorType):
             _write_slot(cap, obj, name, value)
             return
@@ -716,6 +717,27 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
     if not obj.cls.__dictoffset__:
         raise _no_dict(cap, obj.cls, name)
     cap.dict_set(obj.attrs, name, value)
+
+
+def _set_exception_field(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
+    """What an exception made in the region keeps in fields of C."""
+    value = cap.realize(value)
+    is_none = type(value) is ConstVar and value.value is None
+    if name == "__traceback__" and (value is (own := cap.traceback_of(obj)) or (is_none and own is NONE)):
+        return  # as contextlib gives an exception its own traceback back
+    fields = ("args", "__cause__", "__context__")
+    if not issubclass(obj.cls, BaseException) or obj.obj is not None or name not in fields:
+        raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
+    if name == "args":
+        obj.slots[name] = _call(cap, ConstVar(tuple), [value])
+        return
+    if not is_none and not issubclass(python_type(value), BaseException):
+        text = f"exception {name.strip('_')} must be None or derive from BaseException"
+        raise cap.raise_(TypeError, text)
+    obj.slots[name] = value
+    if name == "__cause__":  # after it, as it is set with it
+        obj.slots.pop("__suppress_context__", None)
+        obj.slots["__suppress_context__"] = ConstVar(True)
 
 
 def del_attr(cap: Capture, obj: Tracker, name: str) -> None:

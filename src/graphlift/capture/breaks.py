@@ -60,11 +60,12 @@ class RunEagerly(Exception):
 
 
 class Raised(Exception):
-    """The captured program raised ``value`` (a tracker of the exception object)."""
+    """The captured program raised ``value`` (a tracker of the exception object); ``is_placed``: a frame has seen it."""
 
     def __init__(self, value: Tracker) -> None:
         super().__init__(value)
         self.value = value
+        self.is_placed = False
 
 
 class Exhausted(Exception):

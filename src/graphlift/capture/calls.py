@@ -203,7 +203,7 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
         if arranged is None:
             return refuse(cap, value, args, kwargs)
         return found(cap, *arranged)
-    if type(value) is types.MethodDescriptorType and value in SEARCHES and _meets_tensors(cap, args):
+    if type(value) is types.MethodDescriptorType and value in SEARCHES and _meets_tensors(cap, value, args, kwargs):
         return inline(cap, ConstVar(SEARCHES[value]), args, kwargs, link)
     mark = mark_of(value)
     if mark is not None:
@@ -229,8 +229,12 @@ SEARCHES: dict[Any, Any] = {
 }
 
 
-def _meets_tensors(cap: Capture, args: Args) -> bool:
-    sequence = cap.realize(args[0]) if args else None
+def _meets_tensors(cap: Capture, search: Any, args: Args, kwargs: Kwargs) -> bool:
+    if arrange(search, args, kwargs) is None:
+        return False
+    sequence = cap.realize(args[0])
+    if not issubclass(python_type(sequence), search.__objclass__):
+        return False
     if type(sequence) not in (ListVar, TupleVar):
         return False
     searched = [*sequence.items, *args[1:2]]  # type: ignore[union-attr]
@@ -241,8 +245,6 @@ def refuse(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
     """A call with arguments that the function does not take: it says so itself, before it does anything."""
     from .mirror import run
 
-    if isinstance(value, types.ClassMethodDescriptorType) and args:
-        value, args = value.__get__(None, cap.value_of(args[0])), args[1:]
     run(cap, value, args, kwargs)
     raise Break("unsupported-call", f"{_name(value)} with {len(args)} arguments")
 
@@ -488,6 +490,8 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
     if isinstance(new, types.FunctionType):
         result = call(cap, wrap_class_value(cap, cls, "__new__", new), [this, *args], kwargs)
     else:
+        if cls is object and kwargs:
+            raise cap.raise_(TypeError, "object() takes no arguments")
         result = new_object(cap, cls, args)
     if type(result) is not ObjectVar or not issubclass(result.cls, cls):
         return result

@@ -166,7 +166,9 @@ class Frame:
 
     def unwind(self, cap: Capture, raised: Raised, instr: Any) -> None:
         """Enter the handler that covers ``instr``, or let the exception leave the frame."""
-        cap.note_raised(raised.value, self)
+        again = instr.op == "RERAISE" or (instr.op == "RAISE_VARARGS" and instr.arg == 0)
+        cap.note_raised(raised.value, self, again, not raised.is_placed)
+        raised.is_placed = True
         handler = instr.handler
         if handler is None:
             raise raised
@@ -345,21 +347,22 @@ class GeneratorVar(IteratorVar):
         frame = self.frame
         if frame.delegate is not None:
             receiver, send_pc = frame.delegate
-            if type(receiver) is not GeneratorVar:
+            if type(receiver) is GeneratorVar:
+                try:
+                    if issubclass(error.cls, GeneratorExit):  # type: ignore[attr-defined]
+                        receiver.close(cap, error)
+                    else:
+                        return receiver.throw(cap, error)
+                except Exhausted as end:
+                    frame.push(NONE)  # the value that SEND would have sent
+                    frame.pc = finish_send(frame, send_pc, end)
+                    return self._go_on(cap)
+                except Raised as raised:
+                    error = raised.value
+            elif not isinstance(receiver, IteratorVar):  # those of C cannot be thrown into
                 raise Break(
                     "generator", f"exception thrown into a generator that delegates to {describe(receiver)}"
                 )
-            try:
-                if issubclass(error.cls, GeneratorExit):  # type: ignore[attr-defined]
-                    receiver.close(cap, error)
-                else:
-                    return receiver.throw(cap, error)
-            except Exhausted as end:
-                frame.push(NONE)  # the value that SEND would have sent
-                frame.pc = finish_send(frame, send_pc, end)
-                return self._go_on(cap)
-            except Raised as raised:
-                error = raised.value
             frame.delegate = None
         frame.pc -= 1
         try:

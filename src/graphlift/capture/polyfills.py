@@ -298,3 +298,88 @@ def permutations_(pool, r=None):
                 break
         else:
             return
+
+
+# --- groups of exceptions (CPython, Objects/exceptions.c) ---------------------------------------------------------
+
+
+def matches(error, wanted):
+    """Whether an exception is of a class, or of one of several, or a function says so."""
+    raise NotImplementedError
+
+
+def inherit(part, group):
+    """Give a part of a group the group's traceback, context, cause and notes."""
+    raise NotImplementedError
+
+
+def is_same_raise(error, original):
+    """Whether the two have one traceback, cause and context."""
+    raise NotImplementedError
+
+
+def group_part(group, errors):
+    if not errors:
+        return None
+    part = group.derive(errors)
+    if not isinstance(part, BaseExceptionGroup):
+        raise TypeError("derive must return an instance of BaseExceptionGroup")
+    inherit(part, group)
+    return part
+
+
+def split_group(error, wanted, with_rest):
+    if matches(error, wanted):
+        return error, None
+    if not isinstance(error, BaseExceptionGroup):
+        return None, error
+    matched, rest = [], []
+    for inner in error.exceptions:
+        part, other = split_group(inner, wanted, with_rest)
+        if part is not None:
+            matched.append(part)
+        if other is not None:
+            rest.append(other)
+    return group_part(error, matched), group_part(error, rest) if with_rest else None
+
+
+def star_match(error, wanted):
+    """What an `except*` clause takes of an exception, and what it leaves."""
+    if error is None:
+        return None, None
+    if matches(error, wanted):
+        return error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", (error,)), None
+    return error.split(wanted) if isinstance(error, BaseExceptionGroup) else (None, error)
+
+
+def leaves_of(errors, found):
+    for error in errors:
+        if isinstance(error, BaseExceptionGroup):
+            leaves_of(error.exceptions, found)
+        else:
+            found.append(error)
+    return found
+
+
+def prepare_reraise(original, errors):
+    """What leaves a statement with `except*` clauses, of what they raised and left."""
+    if not errors:
+        return None
+    if not isinstance(original, BaseExceptionGroup):
+        return errors[0]
+    raised, kept = [], []
+    for error in errors:
+        if error is not None:
+            (kept if is_same_raise(error, original) else raised).append(error)
+    leaves = leaves_of(kept, [])
+    rest, _ = split_group(original, lambda error: any(error is leaf for leaf in leaves), False)
+    if rest is not None:
+        raised.append(rest)
+    if not raised:
+        return None
+    return BaseExceptionGroup("", raised) if len(raised) > 1 else raised[0]
+
+
+def group_text(group):
+    count = len(group.exceptions)
+    return f"{group.message} ({count} sub-exception{'' if count == 1 else 's'})"

@@ -196,28 +196,6 @@ f(torch.ones(3))
             "bytecode instruction that is not supported",
             "Capture has no rule for this instruction, so it runs natively.",
             "Rewrite the line with simpler Python; the instruction is named in the detail.",
-            example="""\
-@graphlift.compile
-def f(x, table):
-    try:
-        scale = table["scale"]
-    except* KeyError:
-        scale = 1
-    return x * scale
-
-f(torch.ones(3), {})
-""",
-            fixed="""\
-@graphlift.compile
-def f(x, table):
-    try:
-        scale = table["scale"]
-    except KeyError:
-        scale = 1
-    return x * scale
-
-f(torch.ones(3), {})
-""",
         ),
         Reason(
             "generator",

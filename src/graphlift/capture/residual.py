@@ -303,10 +303,16 @@ class Residual:
                 self.line(f"list.extend({name}, [{self.exprs(payload.items)}])")
         if tracker.cls not in MADE_BY_CALL and own is None:
             for slot, item in tracker.slots.items():
-                if item is NULL or slot in ("message", "exceptions") and issubclass(tracker.cls, BaseExceptionGroup):
+                if (
+                    item is NULL
+                    or slot in ("message", "exceptions")
+                    and issubclass(tracker.cls, BaseExceptionGroup)
+                ):
                     continue
-                if slot == "args" and issubclass(tracker.cls, BaseException) and not issubclass(
-                    tracker.cls, BaseExceptionGroup
+                if (
+                    slot == "args"
+                    and issubclass(tracker.cls, BaseException)
+                    and not issubclass(tracker.cls, BaseExceptionGroup)
                 ):
                     continue
                 self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(item)})")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from . import polyfills
 from .attributes import get_attr, python_type
 from .breaks import Break
 from .calls import call, call_special
@@ -44,6 +45,8 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         raw = cap.type_attr(obj.cls, "__str__")
         if isinstance(raw, types.WrapperDescriptorType) and raw.__objclass__ in _PLAIN_TEXT_EXCEPTIONS:
             return _exception_text(cap, obj, raw)
+        if raw is BaseExceptionGroup.__str__:
+            return call(cap, ConstVar(polyfills.group_text), [obj], {})
         if isinstance(raw, types.FunctionType):
             return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
         if raw is object.__str__ and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
@@ -108,7 +111,8 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
         return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
     if type(obj) is ObjectVar and cap.type_attr(obj.cls, "__repr__") is BaseException.__repr__:
-        values = [repr(cap.value_of(item)) for item in iterate(cap, get_attr(cap, obj, "args"))]
+        items = iterate(cap, get_attr(cap, obj, "args"))
+        values = [cap.value_of(call(cap, ConstVar(repr), [item], {})) for item in items]
         return ConstVar(f"{obj.cls.__name__}({', '.join(values)})")
     return _by_content(cap, repr, [obj], "unsupported-builtin", f"repr() of a {describe(obj)}")
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...guards import ABSENT
-from ..attributes import (
-    bind_descriptor,
-    python_type,
-)
+from .. import polyfills
+from ..attributes import bind_descriptor, get_attr, python_type
 from ..breaks import Break, Raised
 from ..calls import call
 from ..capture import Capture
+from ..exception_rules import matches
 from ..frame import Frame
-from ..protocol import (
-    is_same,
-)
+from ..protocol import is_same, iterate
 from ..trackers import (
     NONE,
     ConstVar,
@@ -88,13 +85,54 @@ def _reraise(cap: Capture, frame: Frame, arg: Any) -> None:
 
 @op("CHECK_EXC_MATCH")
 def _check_exc_match(cap: Capture, frame: Frame, arg: Any) -> None:
-    wanted = cap.value_of(frame.stack.pop())
+    wanted = frame.stack.pop()
+    _check_classes(cap, cap.value_of(wanted))
+    frame.stack.append(ConstVar(matches(cap, frame.stack[-1], wanted)))
+
+
+def _check_classes(cap: Capture, wanted: Any) -> None:
     for cls in wanted if isinstance(wanted, tuple) else (wanted,):
         if not (isinstance(cls, type) and issubclass(cls, BaseException)):
             raise cap.raise_(
                 TypeError, "catching classes that do not inherit from BaseException is not allowed"
             )
-    frame.stack.append(ConstVar(issubclass(python_type(frame.stack[-1]), wanted)))
+
+
+@op("CHECK_EG_MATCH")
+def _check_eg_match(cap: Capture, frame: Frame, arg: Any) -> None:
+    """Stack [exception, classes] becomes [rest, match]; the match is what is then being handled."""
+    wanted = frame.stack.pop()
+    classes = cap.value_of(wanted)
+    _check_classes(cap, classes)
+    if any(
+        issubclass(cls, BaseExceptionGroup) for cls in (classes if isinstance(classes, tuple) else (classes,))
+    ):
+        text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+        raise cap.raise_(TypeError, text)
+    error = frame.stack[-1]
+    parts: Any = call(cap, ConstVar(polyfills.star_match), [error, wanted], {})
+    match, rest = map(cap.realize, iterate(cap, parts))
+    frame.stack[-1:] = [rest, match]
+    if not is_same(cap, match, NONE):
+        if (
+            id(match) not in cap.raise_points
+        ):  # made around a single exception: no traceback, but not to be kept
+            cap.raise_points[id(match)] = (*cap.raise_points[id(error)][:2], match)
+        frame.handled[-1] = match
+
+
+@op("PREP_RERAISE_STAR")
+def _prep_reraise_star(cap: Capture, frame: Frame, arg: Any) -> None:
+    frame.stack.append(call(cap, ConstVar(polyfills.prepare_reraise), frame.popn(2), {}))
+
+
+@op("CLEANUP_THROW")
+def _cleanup_throw(cap: Capture, frame: Frame, arg: Any) -> None:
+    """What was thrown into an iterator that is delegated to: the end of the iterator, or an exception that goes on."""
+    error: Any = frame.popn(3)[-1]
+    if not issubclass(error.cls, StopIteration):
+        raise Raised(error)
+    frame.stack += [NONE, get_attr(cap, error, "value")]
 
 
 @op("BEFORE_WITH")
