@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from graphlift import aot, buckets, config, logs
+from graphlift import aot, buckets, config, logs, pieces
 from graphlift.aot.inference import without_inference_mode
 from graphlift.errors import BackendError
 from graphlift.headroom import deep_recursion
@@ -31,23 +31,28 @@ def compile_native(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> C
     with stage("import"):
         from graphlift import lower, runtime  # noqa: F401  (runtime: so that its import counts here)
 
-    return _by_buckets(
+    return _in_parts(
         gm, example_inputs, lambda g, inputs: _compile(g, inputs, _native_part, lower.decompositions)
     )
 
 
 def compile_aten(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The backend "aot_eager": AOT autograd, then ATen operator by operator."""
-    return _by_buckets(gm, example_inputs, lambda g, inputs: _compile(g, inputs, _aten_part, None))
+    return _in_parts(gm, example_inputs, lambda g, inputs: _compile(g, inputs, _aten_part, None))
 
 
-def _by_buckets(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: buckets.Compile
+def _in_parts(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: pieces.Compile
 ) -> Callable[..., Any]:
-    """Compiles the graph; under DistributedDataParallel in pieces, so that gradients travel during the backward."""
+    """Compiles the graph; in parts under DistributedDataParallel, so that gradients travel during the backward, and
+    where it makes numbers that no part computes."""
     caps = buckets.bucket_caps()
-    pieces = caps and buckets.split(gm, example_inputs, caps)
-    return buckets.Chain(gm, pieces, compile_one) if pieces else compile_one(gm, example_inputs)
+    steps = (caps and buckets.split(gm, example_inputs, caps)) or pieces.split(gm)
+    if not steps:
+        return compile_one(gm, example_inputs)
+    program = pieces.Program(gm, steps, compile_one)
+    program.prepare(example_inputs)
+    return program
 
 
 _Part = Callable[[str, torch.fx.GraphModule, Sequence[Any], GraphRecord], Callable[..., Any]]
@@ -111,6 +116,11 @@ def _native_part(
         record.fallbacks.append(Fallback(current, name, limit))
         logs.warning(f"the {name} graph runs through ATen instead of generated code: {limit}")
         return AtenRunner(graph)
+    hoisted = pieces.without_floats(graph)
+    if hoisted is not None:
+        inner, made = hoisted
+        values = [n.meta["val"] for n in inner.graph.nodes if n.op == "placeholder"]
+        return pieces.with_floats(graph, made, _native_part(name, inner, values, record))
     try:
         with stage("lower"):
             plan = lower_graph(graph, fakes)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from graphlift import buckets
+from graphlift import buckets, pieces
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,16 +77,16 @@ def _graph(
     return fx.GraphModule(nn.Module(), graph), inputs
 
 
-@pytest.mark.parametrize(("cap", "pieces"), [(1, 4), (2 * 256, 2), (3 * 256, 2), (10**6, None)])
-def test_a_graph_is_cut_where_buckets_are_full(cap: int, pieces: int | None) -> None:
+@pytest.mark.parametrize(("cap", "parts"), [(1, 4), (2 * 256, 2), (3 * 256, 2), (10**6, None)])
+def test_a_graph_is_cut_where_buckets_are_full(cap: int, parts: int | None) -> None:
     layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(4))
     gm, inputs = _graph(layers, torch.randn(2, 8), residual=True)
     found = buckets.split(gm, inputs, (cap, cap))
-    if pieces is None:
+    if parts is None:
         assert found is None
         return
-    assert found is not None and len(found) == pieces
-    chain = buckets.Chain(gm, found, lambda g, given: g.forward)
+    assert found is not None and len(found) == parts
+    chain = pieces.Program(gm, found, lambda g, given: g.forward)
     for _ in range(2):
         for a, b in zip(chain(*inputs), gm(*inputs), strict=True):
             assert torch.equal(a, b)

@@ -7,12 +7,13 @@ Always: a size that was once seen to change is a symbol at the next compilation,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any
 
 import torch
 
+from ..data import dataclass
 from ..guards import Arg, DictItem, SeqItem, Source, TensorSize
 from ..shapes.expr import Range
 from ..shapes.table import VARIES, SymbolTable
@@ -35,6 +36,7 @@ class FrameHistory:
 
     shapes: dict[Source, tuple[int | None, ...]] = field(default_factory=dict)
     ints: dict[Source, int | None] = field(default_factory=dict)
+    floats: dict[Source, float | None] = field(default_factory=dict)
     fixed: dict[Source, str] = field(default_factory=dict)  # sizes that the program needs as numbers, and why
 
 
@@ -89,6 +91,19 @@ class SizePolicy:
         varies = self.dynamic is not False and earlier is None
         return Choice(_INTS) if varies or (self.dynamic is True and _from_arguments(source)) else None
 
+    def number(self, value: float, source: Source) -> bool:
+        """Whether a float is one that varies: it was seen to."""
+        earlier = self.history.floats.get(source, value)
+        if earlier is not None and repr(earlier) != repr(value):
+            earlier = None
+        self.history.floats[source] = earlier
+        return (
+            self.allowed
+            and self.dynamic is not False
+            and earlier is None
+            and source not in self.history.fixed
+        )
+
     def _merged(self, source: Source, shape: tuple[int, ...]) -> tuple[int | None, ...]:
         """The sizes as all calls had them."""
         earlier = self.history.shapes.get(source)
@@ -112,6 +127,11 @@ class SizePolicy:
                         f"{source.name()} is compiled as the number {solution.value}: {solution.why}{at}"
                     )
                 self.history.fixed[source] = solution.why
+        for key, solution in table.known.fixed_reals.items():
+            if isinstance(key, Source) and key not in self.history.fixed:
+                at = f" ({solution.where})" if solution.where else ""
+                new.append(f"{key.name()} is compiled as the number that it is: {solution.why}{at}")
+                self.history.fixed[key] = solution.why
         return new
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from ..guards import Source
-from ..shapes.expr import Expr, Symbol, free
+from ..shapes.expr import Expr, Real, Symbol, free
 from ..shapes.node import size_nodes, to_symint
 from ..shapes.table import SymbolTable
 from .breaks import Break
@@ -36,7 +36,7 @@ class GraphBuilder:
         self.input_versions: list[tuple[torch.Tensor, int | None]] = []
         self.arrays: set[int] = set()
         self.size_sources: list[Source] = []
-        self.size_hints: list[int] = []
+        self.size_hints: list[int | float] = []
         self._sizes: dict[Expr, fx.Node] = {}
         self.op_count = 0
         self.constants: dict[int, tuple[str, Any]] = {}
@@ -73,8 +73,13 @@ class GraphBuilder:
         found = self._sizes.get(size)
         if found is None:
             value = to_symint(size, table)
-            if isinstance(size, Symbol):
-                found = self._size_placeholder(size, sources[size], table.hints[size])
+            made = table.reals.made.get(size) if isinstance(size, Real) else None
+            if made is not None:
+                parts = [self.size_node(a, table, sources) if isinstance(a, Expr) else a for a in made.args]
+                found = self._size_op(made.fn, *parts)
+            elif isinstance(size, Symbol):
+                hint = table.reals.values[size] if isinstance(size, Real) else table.hints[size]
+                found = self._size_placeholder(size, sources[size], hint)
             else:
                 found = size_nodes(size, lambda e: self.size_node(e, table, sources), self._size_op)
             found.meta["example_value"] = found.meta["val"] = value
@@ -91,7 +96,7 @@ class GraphBuilder:
     def _size_op(self, fn: Callable[..., Any], *args: Any) -> fx.Node:
         return self.graph.create_node("call_function", fn, args, {})
 
-    def _size_placeholder(self, symbol: Symbol, source: Source, hint: int) -> fx.Node:
+    def _size_placeholder(self, symbol: Symbol, source: Source, hint: int | float) -> fx.Node:
         name = f"{symbol.name}_" + re.sub(r"\W+", "_", source.name()).strip("_")
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
         first = next(iter(self.graph.nodes), None)

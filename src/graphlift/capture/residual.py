@@ -38,6 +38,7 @@ from .frame import (
     SetIter,
 )
 from .loops import LoopIterVar, loop_expr
+from .reordered import text
 from .trackers import (
     NULL,
     ArrayVar,
@@ -166,6 +167,9 @@ class Residual:
             if id(tracker) in self.open:
                 self.cyclic.add(id(tracker))
             return known
+        late = self.cap.texts.get(id(tracker))
+        if late is not None:
+            return self._keep(tracker, "text", text(self, late))
         if kind is OpaqueVar:  # a traceback: the interpreter makes it where the exception is raised
             raise RunEagerly(tracker.code, tracker.detail, earlier=tracker.value)  # type: ignore[attr-defined]
         builder = BUILDERS.get(kind)

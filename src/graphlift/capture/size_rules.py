@@ -21,6 +21,7 @@ from .graph_values import GRAPH_ARGUMENTS, to_graph
 from .protocol import binary, compare, evaluate, iterate
 from .protocol.arithmetic import BINARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS
+from .real_rules import number_of, size_with_number
 from .residual import BUILDERS, Residual
 from .rules import RULES, rule
 from .trackers import ConstVar, ObjectVar, SizeVar, SliceVar, TensorVar, Tracker, TupleVar
@@ -65,6 +66,9 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
     """``left <symbol> right``, arithmetic or comparison, where one of them is a symbolic size."""
     a, b = size_of(left), size_of(right)
     if a is None or b is None:
+        numbers = number_of(cap, left), number_of(cap, right)
+        if None not in numbers:
+            return size_with_number(cap, symbol, *numbers)
         return _with_other(cap, symbol, left, right)
     if symbol in _RELATIONS:
         op, swapped = _RELATIONS[symbol]
@@ -74,12 +78,30 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
         for _ in range(b):
             power = power * a
         return cap.size_var(power)
+    if symbol == "/":
+        return cap.real_var(operator.truediv, a, b)
     compute = _ARITHMETIC.get(symbol)
     if compute is None:
-        return evaluate(cap, BINARY[symbol][0], cap.value_of(left), cap.value_of(right))
+        found = _by_bits(symbol, a, b)
+        return (
+            cap.size_var(found)
+            if found is not None
+            else evaluate(cap, BINARY[symbol][0], cap.value_of(left), cap.value_of(right))
+        )
     if symbol in "//%" and (b == 0 or cap.sizes.decide(Relation("==", b, 0))):
         raise cap.raise_(ZeroDivisionError, _division_by_zero(symbol))
     return cap.size_var(compute(a, b))
+
+
+def _by_bits(symbol: str, a: SizeLike, b: SizeLike) -> SizeLike | None:
+    """Shifts, and masks of low bits, as arithmetic."""
+    if isinstance(b, int) and 0 <= b < 63 and symbol in ("<<", ">>"):
+        return a * (1 << b) if symbol == "<<" else a // (1 << b)
+    if symbol == "&" and isinstance(a, int):
+        a, b = b, a
+    if symbol == "&" and isinstance(b, int) and b >= 0 and (b + 1) & b == 0:
+        return a % (b + 1)
+    return None
 
 
 def _division_by_zero(symbol: str) -> str:

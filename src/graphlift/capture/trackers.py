@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from ..guards import Source
-from ..shapes.expr import Expr
+from ..shapes.expr import Expr, Real
 
 
 class Tracker:
@@ -376,6 +376,19 @@ class SizeVar(Tracker):
 
     def __repr__(self) -> str:
         return f"SizeVar({self.expr})"
+
+
+class FloatVar(Tracker):
+    """A float that may differ from call to call: one from outside, or what is computed of such floats and of sizes."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Real) -> None:
+        self.real = real
+        self.source = None
+
+    def __repr__(self) -> str:
+        return f"FloatVar({self.real})"
 
 
 class SliceVar(Tracker):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 import torch
 import torch.fx
 
+from graphlift.data import dataclass
 from graphlift.lower import activations, gathers, indexing, pointwise, products, reductions  # noqa: F401 (they fill the table)
 from graphlift.lower import affine as ix
 from graphlift.lower.accumulate import rows_added
@@ -169,7 +170,7 @@ class _GraphBuilder:
             self.env[node] = self.b.buffer(Meta.of(fake), node.name)
             self.graph.sources.append(self.env[node])
             self.graph.inputs.append(node.name)
-        elif isinstance(fake, torch.SymInt):
+        elif isinstance(fake, (torch.SymInt, torch.SymFloat)):
             self.env[node] = size = expr_of(fake)
             if isinstance(size, Symbol):
                 self.graph.symbols.setdefault(size, len(self.graph.inputs))

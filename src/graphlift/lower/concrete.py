@@ -6,6 +6,7 @@ Always: running a kernel or plan with sizes is running its concrete form.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from graphlift.lower.ir import (
     Store,
     TensorSpec,
 )
-from graphlift.shapes.expr import Expr, Symbol, evaluate
+from graphlift.shapes.expr import Expr, Real, Symbol, evaluate
 
 Env = Mapping[Symbol, int]
 
@@ -38,7 +39,8 @@ def concrete_kernel(kernel: Kernel, env: Env) -> Kernel:
         found = memo.get(n)
         if found is None:
             if n.op == "size":
-                found = Node("const", n.dtype, (), evaluate(n.attr, env))
+                real = isinstance(n.attr, Real)
+                found = Node("const", n.dtype, (), bits_of(env[n.attr]) if real else evaluate(n.attr, env))
             else:
                 found = n.replace(args=tuple([node(a) for a in n.args])) if n.args else n
             memo[n] = found
@@ -56,8 +58,15 @@ def concrete_kernel(kernel: Kernel, env: Env) -> Kernel:
     return Kernel(*sizes, tuple(loops), stores(kernel.epilogue), tuple(buffers))
 
 
+def bits_of(number: float) -> int:
+    """The bits of a double, as a 64-bit integer."""
+    return int.from_bytes(struct.pack("<d", number), "little", signed=True)
+
+
 def concrete(tree: Any, env: Env) -> Any:
     """A tree of arguments with its sizes as ints."""
+    if isinstance(tree, Real):
+        return env[tree]
     if isinstance(tree, Expr):
         return evaluate(tree, env)
     if isinstance(tree, (tuple, list)) and not hasattr(tree, "_fields"):

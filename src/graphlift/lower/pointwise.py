@@ -16,7 +16,7 @@ from graphlift.lower.expr import add, both, cast, compare, const, div, mul, op, 
 from graphlift.lower.ir import Node
 from graphlift.lower.table import float_row, row
 from graphlift.lower.values import OPMATH, Builder, Meta, Value, opmath
-from graphlift.shapes.expr import Expr
+from graphlift.shapes.expr import Expr, Real
 
 Scalar = bool | int | float
 TRANSCENDENTAL = 8  # cost of an exp or tanh, in additions
@@ -26,7 +26,8 @@ def promoted(args: tuple[Any, ...]) -> torch.dtype:
     """ATen's result dtype of mixing tensors (dimensioned over zero-dim) and scalars (within a category, none)."""
     tensors = [a.dtype for a in args if isinstance(a, Value) and a.shape]
     zero_dim = [a.dtype for a in args if isinstance(a, Value) and not a.shape]
-    scalars = [0 if isinstance(a, Expr) else a for a in args if isinstance(a, (bool, int, float, Expr))]
+    numbers = [a for a in args if isinstance(a, (bool, int, float, Expr))]
+    scalars = [0.0 if isinstance(a, Real) else 0 if isinstance(a, Expr) else a for a in numbers]
     result: torch.dtype | None = None
     for group in (tensors, zero_dim):
         merged: torch.dtype | None = None
@@ -74,7 +75,7 @@ def elementwise(
             inputs.append(a)
             fixed.append(None)
         elif isinstance(a, (bool, int, float, Expr)):
-            fixed.append(const(a if narrow_scalars is None else _narrowed(a, narrow_scalars), dtype))
+            fixed.append(const(a, dtype) if narrow_scalars is None else _narrowed(a, narrow_scalars, dtype))
         else:
             fixed.append(a)
 
@@ -87,8 +88,14 @@ def elementwise(
     return b.point_at(out.shape, of_nodes, inputs, result, cost)
 
 
-def _narrowed(number: Scalar | Expr, dtype: torch.dtype) -> Scalar | Expr:
-    return rounded(float(number), dtype) if dtype in OPMATH else number
+def _narrowed(number: Scalar | Expr, narrow: torch.dtype, dtype: torch.dtype) -> Node:
+    if narrow not in OPMATH:
+        return const(number, dtype)
+    return (
+        cast(const(number, narrow), dtype)
+        if isinstance(number, Real)
+        else const(rounded(float(number), narrow), dtype)
+    )
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
@@ -96,7 +103,7 @@ def _narrowed(number: Scalar | Expr, dtype: torch.dtype) -> Scalar | Expr:
 
 def _fits(factor: Scalar, out: Meta) -> bool:
     """ATen raises for a float that multiplies integers on the way."""
-    return out.dtype.is_floating_point or not isinstance(factor, float)
+    return out.dtype.is_floating_point or not isinstance(factor, (float, Real))
 
 
 def _plus(a: Node, b: Node) -> Node:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from graphlift.shapes.expr import Expr, Relation, SizeLike
+from graphlift.shapes.expr import Expr, Real, Relation, SizeLike
 from graphlift.shapes.node import expr_of
 from graphlift.shapes.table import SymbolTable
 
@@ -34,7 +34,7 @@ def knowing(table: SymbolTable | None) -> Iterator[None]:
 def table_of(metas: Iterable[Any]) -> SymbolTable | None:
     """The table behind the first size that varies; None where all is static."""
     for meta in metas:
-        if isinstance(meta, torch.SymInt):
+        if isinstance(meta, (torch.SymInt, torch.SymFloat)):
             return meta.node.table  # type: ignore[no-any-return]
     return None
 
@@ -50,6 +50,8 @@ def hint(size: SizeLike) -> int:
         return size
     table = _table.get()
     assert table is not None, f"{size} outside of `knowing`"
+    if isinstance(size, Real):
+        return 0  # nothing is decided by it
     return table.hint(size)
 
 

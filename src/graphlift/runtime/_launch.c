@@ -40,7 +40,7 @@ static struct {
 } torch_api;
 static int bound;
 
-enum SlotKind { INPUT, CONSTANT, ARENA, FRESH, VIEW, RESULT, NUMBER };
+enum SlotKind { INPUT, CONSTANT, ARENA, FRESH, VIEW, RESULT, NUMBER, REAL };
 enum StepKind { KERNEL, EXTERN, MM_OUT, ADDMM_OUT, CHECK, ALLOCATE };
 enum SizeOp { ADD, MULTIPLY, FLOORDIV, MINIMUM, MAXIMUM };
 
@@ -234,6 +234,12 @@ static PyObject *object_of(Call *call, int k) {
         live->owns_object = (live->object = PyLong_FromLongLong(call->sizes[slot->index])) != NULL;
         return live->object;
     }
+    if (slot->kind == REAL) {
+        double value;
+        memcpy(&value, &call->sizes[slot->index], sizeof value);
+        live->owns_object = (live->object = PyFloat_FromDouble(value)) != NULL;
+        return live->object;
+    }
     Handle handle = handle_of(call, k);
     if (!handle) return NULL;
     if (live->object) return live->object; /* inputs and constants */
@@ -375,9 +381,16 @@ static int compute_sizes(Call *call) {
     int64_t *r = call->sizes;
     memcpy(r, sizes->first, sizes->count * sizeof *r);
     for (Py_ssize_t i = 0; i < sizes->inputs; i++) {
-        long long value = PyLong_AsLongLong(call->inputs[sizes->input[2 * i]]);
+        PyObject *given = call->inputs[sizes->input[2 * i]];
+        int64_t *to = &r[sizes->input[2 * i + 1]];
+        if (PyFloat_Check(given)) { /* travels as its bits */
+            double real = PyFloat_AS_DOUBLE(given);
+            memcpy(to, &real, sizeof real);
+            continue;
+        }
+        long long value = PyLong_AsLongLong(given);
         if (value == -1 && PyErr_Occurred()) return -1;
-        r[sizes->input[2 * i + 1]] = value;
+        *to = value;
     }
     for (Py_ssize_t i = 0; i < sizes->steps; i++) {
         SizeStep *step = &sizes->program[i];

@@ -22,9 +22,9 @@ from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, Vie
 from graphlift.runtime.externs import conforming, out_form, scales
 from graphlift.runtime.memory import Memory
 from graphlift.runtime.sizes import ADD, SizeProgram
-from graphlift.shapes.expr import Expr, SizeLike
+from graphlift.shapes.expr import Expr, Real, SizeLike
 
-_INPUT, _CONSTANT, _ARENA, _FRESH, _VIEW, _RESULT, _NUMBER = range(7)
+_INPUT, _CONSTANT, _ARENA, _FRESH, _VIEW, _RESULT, _NUMBER, _REAL = range(8)
 _KERNEL, _EXTERN, _MM_OUT, _ADDMM_OUT, _CHECK, _ALLOCATE = range(6)
 
 _SYMBOLS = (
@@ -144,7 +144,8 @@ class _Program:
         found = self.numbers.get(argument)
         if found is None:
             register = self.sizes.register(argument)
-            found = self.numbers[argument] = self._add(_NUMBER, None, index=register)
+            kind = _REAL if isinstance(argument, Real) else _NUMBER
+            found = self.numbers[argument] = self._add(kind, None, index=register)
         return found
 
     def slot(self, name: str) -> int:

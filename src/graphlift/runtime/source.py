@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from graphlift.codegen.llvm import NativeKernel
+from graphlift.lower.concrete import bits_of
 from graphlift.lower.interpret import check, extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
 from graphlift.runtime.externs import conforming, describe, out_form, scales
@@ -29,11 +30,16 @@ def _kernel_caller(address: int, count: int) -> Callable[..., None]:
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
     array = ctypes.c_void_p * (count + 1)
 
-    def call(*tensors: torch.Tensor, sizes: tuple[int, ...] = ()) -> None:
-        numbers = (ctypes.c_int64 * len(sizes))(*sizes)
+    def call(*tensors: torch.Tensor, sizes: tuple[int | float, ...] = ()) -> None:
+        numbers = (ctypes.c_int64 * len(sizes))(*map(_word, sizes))
         function(array(*[t.data_ptr() for t in tensors], ctypes.addressof(numbers)))
 
     return call
+
+
+def _word(number: int | float) -> int:
+    """A size, or the bits of a float."""
+    return number if isinstance(number, int) else bits_of(number)
 
 
 def _aligned(*sizes: int) -> int:

@@ -7,10 +7,11 @@ Always: exact (Python's floor semantics); equal forms are one object, so ``==`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 from typing import Any, ClassVar, Union
+
+from graphlift.data import dataclass
 
 SizeLike = Union[int, "Expr"]
 Monomial = tuple["Expr", ...]  # atoms in order, repeated for powers; () is the constant
@@ -111,7 +112,17 @@ class Symbol(Expr):
         return found
 
     def __reduce__(self) -> Any:
-        return Symbol, (self.name,)
+        return type(self), (self.name,)
+
+
+class Real(Symbol):
+    """A float that comes with each call, such as a learning rate. It travels where sizes do, but is none: arithmetic on
+    it is the table's (`shapes/reals.py`), and where sizes are 64-bit integers it is its bits."""
+
+    __slots__ = ()
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _unknown
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _unknown
 
 
 class Compound(Expr):

@@ -7,13 +7,15 @@ itself defines, work on these nodes.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from .expr import Compound, Expr, FloorDiv, Max, Min, Relation, SizeLike, smax, smin
+from .expr import Compound, Expr, FloorDiv, Max, Min, Real, Relation, SizeLike, smax, smin
+from .reals import CEIL, FLOOR, TRUNC
 from .table import SymbolTable
 
 
@@ -86,7 +88,7 @@ class SizeNode:
         return self.int_()
 
     def sym_float(self) -> FloatNode:
-        return FloatNode(float(self.table.specialize(self.expr, "converted to float")), self.table)
+        return FloatNode(self.table.reals.call(float, self.expr), self.table)
 
     def clone(self) -> SizeNode:
         return self
@@ -130,10 +132,7 @@ class SizeNode:
     pow = pow_by_natural
 
     def int_truediv(self, other: SizeNode) -> FloatNode:
-        why = "divided as a float"
-        return FloatNode(
-            self.table.specialize(self.expr, why) / self.table.specialize(other.expr, why), self.table
-        )
+        return FloatNode(self.table.reals.call(operator.truediv, self.expr, other.expr), self.table)
 
     truediv = int_truediv
 
@@ -334,26 +333,34 @@ class TruthNode:
         return FloatNode(float(self.bool_()), self.table)
 
 
-def _arithmetic(operation: Callable[[float, float], float]) -> Any:
+def _arithmetic(operation: Callable[[Any, Any], Any]) -> Any:
     def method(self: FloatNode, other: FloatNode) -> FloatNode:
-        return FloatNode(operation(self.value, other.value), self.table)
+        return FloatNode(self.table.reals.call(operation, self.value, other.value), self.table)
 
     return method
 
 
 def _comparison(operation: Callable[[float, float], bool]) -> Any:
     def method(self: FloatNode, other: FloatNode) -> TruthNode:
-        return TruthNode(operation(self.value, other.value), self.table)
+        return TruthNode(operation(self.guard_float(), other.guard_float()), self.table)
+
+    return method
+
+
+def _rounding(direction: int, convert: Callable[[float], int]) -> Any:
+    def method(self: FloatNode) -> SizeNode:
+        size = self.table.reals.whole(self.value, direction)
+        return SizeNode(convert(self.guard_float()) if size is None else size, self.table)
 
     return method
 
 
 class FloatNode:
-    """The node of a torch.SymFloat: always a number, since converting a size to float fixes it."""
+    """The node of a torch.SymFloat: a number, or a float that comes with each call."""
 
     __slots__ = ("table", "value")
 
-    def __init__(self, value: float, table: SymbolTable) -> None:
+    def __init__(self, value: Any, table: SymbolTable) -> None:
         self.value = value
         self.table = table
 
@@ -371,13 +378,13 @@ class FloatNode:
     is_constant = is_int  # torch's operators on constants know ints and bools only
 
     def is_symbolic(self) -> bool:
-        return False
+        return isinstance(self.value, Real)
 
     def maybe_as_int(self) -> None:
         return None
 
-    def maybe_as_float(self) -> float:
-        return self.value
+    def maybe_as_float(self) -> float | None:
+        return None if isinstance(self.value, Real) else self.value
 
     def str(self) -> Any:
         return str(self.value)
@@ -385,7 +392,7 @@ class FloatNode:
     _graph_repr = __repr__ = str
 
     def guard_float(self, file: Any = "", line: int = 0) -> float:
-        return self.value
+        return float(self.table.reals.fixed(self.value, "used as a plain number"))
 
     def wrap_float(self, value: float) -> FloatNode:
         return FloatNode(value, self.table)
@@ -398,31 +405,36 @@ class FloatNode:
 
     sym_float = clone
 
-    add = _arithmetic(lambda a, b: a + b)
-    sub = _arithmetic(lambda a, b: a - b)
-    mul = _arithmetic(lambda a, b: a * b)
-    truediv = float_truediv = _arithmetic(lambda a, b: a / b)
-    pow = float_pow = _arithmetic(lambda a, b: a**b)
-    mod = _arithmetic(lambda a, b: a % b)
-    floordiv = _arithmetic(lambda a, b: a // b)
+    add = _arithmetic(operator.add)
+    sub = _arithmetic(operator.sub)
+    mul = _arithmetic(operator.mul)
+    truediv = float_truediv = _arithmetic(operator.truediv)
+    pow = float_pow = _arithmetic(operator.pow)
+    mod = _arithmetic(operator.mod)
+    floordiv = _arithmetic(operator.floordiv)
     sym_min = _arithmetic(min)
     sym_max = _arithmetic(max)
-    eq = _comparison(lambda a, b: a == b)
-    ne = _comparison(lambda a, b: a != b)
-    lt = _comparison(lambda a, b: a < b)
-    le = _comparison(lambda a, b: a <= b)
-    gt = _comparison(lambda a, b: a > b)
-    ge = _comparison(lambda a, b: a >= b)
+    eq = _comparison(operator.eq)
+    ne = _comparison(operator.ne)
+    lt = _comparison(operator.lt)
+    le = _comparison(operator.le)
+    gt = _comparison(operator.gt)
+    ge = _comparison(operator.ge)
+    floor = _rounding(FLOOR, math.floor)
+    ceil = _rounding(CEIL, math.ceil)
+    trunc = sym_int = _rounding(TRUNC, int)
 
     def neg(self) -> FloatNode:
-        return FloatNode(-self.value, self.table)
+        return FloatNode(self.table.reals.call(operator.neg, self.value), self.table)
 
 
 # -- between torch's objects and ours ----------------------------------------------------------------------------
 
 
 def to_symint(size: SizeLike, table: SymbolTable) -> Any:
-    """The size as torch takes it: an int, or a SymInt."""
+    """The size as torch takes it: an int, or a SymInt; a float that comes with each call as a SymFloat."""
+    if isinstance(size, Real):
+        return torch.SymFloat(FloatNode(size, table))
     return size if isinstance(size, int) else torch.SymInt(SizeNode(size, table))
 
 
@@ -436,12 +448,14 @@ def expr_of(value: Any) -> SizeLike:
                 raise TypeError(f"a SymInt that is not graphlift's: {value!r}")
             return int(node)
         return node.expr
+    if isinstance(value, torch.SymFloat) and isinstance(value.node, FloatNode):
+        return value.node.value  # type: ignore[no-any-return]
     return int(value)
 
 
 def table_of(value: Any) -> SymbolTable | None:
-    """The table that a SymInt of ours belongs to; None for other objects."""
-    if isinstance(value, torch.SymInt) and isinstance(value.node, SizeNode):
+    """The table that a SymInt or SymFloat of ours belongs to; None for other objects."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat)) and isinstance(value.node, (SizeNode, FloatNode)):
         return value.node.table
     return None
 

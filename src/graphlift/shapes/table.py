@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from graphlift.data import dataclass
 from graphlift.errors import ConstraintError
 
 from .expr import (
     Expr,
     Range,
+    Real,
     Relation,
     SizeLike,
     Symbol,
@@ -25,6 +27,7 @@ from .expr import (
     render,
     substitute,
 )
+from .reals import Reals
 
 Env = dict[Symbol, int]
 _WITNESS_TRIES = 400
@@ -66,6 +69,8 @@ class Known:
 
     symbols: dict[Hashable, Symbol] = field(default_factory=dict)
     solutions: dict[Symbol, Solution] = field(default_factory=dict)
+    reals: dict[Hashable, Real] = field(default_factory=dict)
+    fixed_reals: dict[Hashable, Solution] = field(default_factory=dict)  # floats that have to be numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class SymbolTable:
         self.relied_on: set[Symbol] = set()  # whose ranges answered a question
         self._open: set[Relation] = set()  # what nothing proved, as long as no fact is added
         self.recipes: dict[object, object] = {}  # what operators give for sizes of this table
+        self.reals = Reals(self)
 
     def freeze(self) -> None:
         """The guards are made: nothing open is decided any more, and what captured them is let go."""
@@ -236,15 +242,23 @@ class SymbolTable:
 
         `failing`: the program raises for them, whatever was promised.
         """
-        symbols = sorted({s for size in sizes for s in free(size)}, key=lambda s: (len(s.name), s.name))
+        parts = {
+            part for size in sizes for part in (self.reals.parts(size) if isinstance(size, Real) else (size,))
+        }
+        if self.frozen:
+            raise Undecided(f"a size is needed as a number after the guards were made: {why}")
+        symbols = sorted({s for part in parts for s in free(part)}, key=lambda s: (len(s.name), s.name))
         for symbol in symbols:
-            self._settle(symbol, self.hints[symbol], why, failing)
+            if isinstance(symbol, Real):
+                self.known.fixed_reals[self.reals.keys[symbol]] = Solution(0, self.where(), why)
+            else:
+                self._settle(symbol, self.hints[symbol], why, failing)
         if symbols:
             raise Solved
 
     def merge(self, sizes: Iterable[SizeLike], why: str) -> None:
         """Make symbols in these sizes that have one hint the same symbol. Raises: Solved where there are such."""
-        symbols = {s for size in sizes for s in free(size)}
+        symbols = {s for size in sizes for s in free(size) if not isinstance(s, Real)}
         first: dict[int, Symbol] = {}
         for symbol in [s for s in self.hints if s in symbols]:
             earlier = first.setdefault(self.hints[symbol], symbol)

@@ -193,7 +193,9 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
                 return evaluate(cap, operator.add, cap.value_of(left), cap.value_of(right))
         return TupleVar(sequence_items(cap, left) + sequence_items(cap, right))
     if symbol == "*":
-        if type(right) in (ListVar, TupleVar) and not _joins_sequences(cap.type_attr(python_type(left), "__mul__")):
+        if type(right) in (ListVar, TupleVar) and not _joins_sequences(
+            cap.type_attr(python_type(left), "__mul__")
+        ):
             left, right = right, left
         if type(left) in (ListVar, TupleVar):
             right = cap.plain(right)

@@ -1,0 +1,188 @@
+"""Floats that vary, in Python's hands: arithmetic, comparisons, functions of `math`, and the way into the graph.
+
+In: trackers of such floats (`FloatVar`), and of sizes where a program makes floats of them. Out: trackers.
+Always: computed by the function that the program calls; an answer to a comparison is a guard, as the program asked it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..guards import Predicate
+from ..shapes.expr import Expr, Real, Relation, SizeLike
+from ..shapes.node import to_symint
+from ..shapes.reals import CEIL, FLOOR, TRUNC
+from .attributes import TYPES
+from .calls import call_c
+from .capture import Capture
+from .graph_values import GRAPH_ARGUMENTS
+from .protocol import binary, compare, unary
+from .protocol.arithmetic import BINARY, UNARY, UNARY_OPERATORS
+from .protocol.comparison import COMPARE, OPERATORS
+from .residual import BUILDERS, Residual
+from .rules import RULES
+from .trackers import ConstVar, FloatVar, SizeVar, TensorVar, Tracker
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+
+TYPES[FloatVar] = float
+
+
+def number_of(cap: Capture, tracker: Tracker) -> Any:
+    """The float, size or number that a tracker stands for; None for other trackers."""
+    if type(tracker) is FloatVar:
+        return tracker.real
+    if type(tracker) is SizeVar:
+        return tracker.expr
+    if type(tracker) is ConstVar and type(tracker.value) in (int, float, bool):
+        return tracker.value
+    return None
+
+
+def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
+    """``left <symbol> right`` where one of them is such a float."""
+    fn = (BINARY.get(symbol) or COMPARE[symbol])[0]
+    if TensorVar in (type(left), type(right)):
+        return cap.emit("call_function", fn, [left, right], {}, fn)
+    a, b = number_of(cap, left), number_of(cap, right)
+    if a is None or b is None:
+        ask = compare if symbol in COMPARE else binary
+        return ask(cap, symbol, cap.plain(left), cap.plain(right))
+    if symbol in COMPARE:
+        return ConstVar(answered(cap, symbol, a, b))
+    return cap.real_var(fn, a, b)
+
+
+def answered(cap: Capture, symbol: str, a: Any, b: Any) -> bool:
+    """A comparison of floats, sizes and numbers in this call, and the guard that it has this answer."""
+    fn, reals = COMPARE[symbol][0], cap.sizes.reals
+    answer: bool = fn(reals.value(a), reals.value(b))
+    symbols, left, right = reals.symbols(a, b), reals.function(a), reals.function(b)
+
+    def holds(*values: Any) -> bool:
+        env = dict(zip(symbols, values, strict=True))
+        return fn(left(env), right(env)) is answer
+
+    text = f"({reals.text(a)} {symbol} {reals.text(b)}) is {answer}"
+    cap.guard(Predicate(holds, [cap.size_sources[s] for s in symbols], text))
+    return answer
+
+
+def _unary(cap: Capture, symbol: str, operand: FloatVar) -> Tracker:
+    if symbol == "~":  # which floats do not have: the number raises
+        return unary(cap, symbol, cap.plain(operand))
+    return cap.real_var(UNARY[symbol][0], operand.real)
+
+
+OPERATORS[FloatVar] = _operate
+UNARY_OPERATORS[FloatVar] = _unary
+
+
+# --- into the graph and out of it -----------------------------------------------------------------------------
+
+
+def _argument(cap: Capture, tracker: FloatVar) -> tuple[Any, Any]:
+    return cap.size_node(tracker.real), to_symint(tracker.real, cap.sizes)
+
+
+def _text(residual: Residual, tracker: FloatVar) -> str:
+    return residual.size(tracker.real)
+
+
+GRAPH_ARGUMENTS[FloatVar] = _argument
+BUILDERS[FloatVar] = _text
+
+
+# --- functions ------------------------------------------------------------------------------------------------
+
+_FUNCTIONS = (
+    *(
+        math.sqrt,
+        math.log,
+        math.log2,
+        math.log10,
+        math.log1p,
+        math.exp,
+        math.expm1,
+        math.pow,
+        math.sin,
+        math.cos,
+    ),
+    *(math.tanh, math.fabs, math.cbrt, math.exp2),
+)
+_ROUNDED: dict[Any, int] = {math.floor: FLOOR, math.ceil: CEIL, math.trunc: TRUNC, int: TRUNC}
+
+
+def _with_reals(target: Any, handle: Callable[[Capture, list[Any]], Tracker | None]) -> None:
+    """A rule for arguments some of which vary; the rule or meaning that ``target`` has stays for the rest."""
+    earlier = RULES.get(target)
+
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        given = [cap.realize(a) for a in args]
+        if not kwargs and any(type(a) in (FloatVar, SizeVar) for a in given):
+            numbers = [number_of(cap, a) for a in given]
+            result = handle(cap, numbers) if None not in numbers else None
+            if result is not None:
+                return result
+        return earlier(cap, args, kwargs) if earlier is not None else call_c(cap, target, args, kwargs)
+
+    RULES[target] = handler
+
+
+def _called(target: Any) -> Callable[[Capture, list[Any]], Tracker]:
+    return lambda cap, numbers: cap.real_var(target, *numbers)
+
+
+def _rounded(direction: int) -> Callable[[Capture, list[Any]], Tracker | None]:
+    def handle(cap: Capture, numbers: list[Any]) -> Tracker | None:
+        if len(numbers) != 1:
+            return None
+        if not isinstance(numbers[0], Real):
+            return cap.size_var(numbers[0])
+        size = cap.sizes.reals.whole(numbers[0], direction)
+        return None if size is None else cap.size_var(size)
+
+    return handle
+
+
+def _as_float(cap: Capture, numbers: list[Any]) -> Tracker | None:
+    if len(numbers) != 1:
+        return None
+    return FloatVar(numbers[0]) if isinstance(numbers[0], Real) else cap.real_var(float, numbers[0])
+
+
+for _target in _FUNCTIONS:
+    _with_reals(_target, _called(_target))
+for _target, _direction in _ROUNDED.items():
+    _with_reals(_target, _rounded(_direction))
+_with_reals(float, _as_float)
+_with_reals(abs, lambda cap, numbers: cap.real_var(abs, *numbers) if isinstance(numbers[0], Real) else None)
+
+
+# --- sizes that become floats ---------------------------------------------------------------------------------
+
+
+def size_with_number(cap: Capture, symbol: str, a: Any, b: Any) -> Tracker:
+    """An operator on a size and a float, or one that makes a float of sizes."""
+    if symbol not in COMPARE:
+        return cap.real_var(BINARY[symbol][0], a, b)
+    size, limit, turned = (a, b, False) if isinstance(a, Expr) else (b, a, True)
+    if isinstance(size, Real) or not isinstance(limit, float) or not math.isfinite(limit):
+        return ConstVar(answered(cap, symbol, a, b))
+    op = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(symbol, symbol) if turned else symbol
+    return ConstVar(_against(cap, op, size, limit))
+
+
+def _against(cap: Capture, op: str, size: SizeLike, limit: float) -> bool:
+    """Python compares an int and a float exactly."""
+    below, above = math.floor(limit), math.ceil(limit)
+    decide = cap.sizes.decide
+    if op in ("==", "!="):
+        equal = below == above and decide(Relation("==", size, below))
+        return equal == (op == "==")
+    if op in ("<", ">="):
+        return decide(Relation("<", size, above)) == (op == "<")
+    return decide(Relation("<=", size, below)) == (op == "<=")

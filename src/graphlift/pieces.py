@@ -1,0 +1,227 @@
+"""A captured graph that runs in parts, with Python between them.
+
+In: a torch-level graph, and what compiles one. Out: a callable that runs compiled parts and single nodes in order.
+Always: the steps do together what the graph does. Numbers that come of floats and of tensors' contents are made
+between the parts, by the nodes that the program's own operations are; each part takes them as inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from .data import dataclass
+from .shapes.expr import Expr, Symbol, free
+from .shapes.node import expr_of, table_of
+
+Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Sequence[Any]]]
+
+
+@dataclass(slots=True)
+class Part:
+    """A graph of its own: compiled when its inputs are first there."""
+
+    gm: fx.GraphModule
+    inputs: list[str]
+    results: list[str]
+    drop: list[str] = field(default_factory=list)  # values that nothing needs after this step
+    run: Callable[..., Sequence[Any]] | None = None
+
+
+@dataclass(slots=True)
+class Single:
+    """One node, run as it is."""
+
+    node: fx.Node
+    inputs: list[str]
+    drop: list[str] = field(default_factory=list)
+
+    def run(self, values: dict[str, Any]) -> Any:
+        args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), lambda n: values[n.name])
+        if self.node.op == "call_method":
+            return getattr(args[0], str(self.node.target))(*args[1:], **kwargs)
+        return self.node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+Step = Part | Single
+
+
+class Program:
+    """Runs the steps."""
+
+    def __init__(self, gm: fx.GraphModule, steps: Sequence[Step], compile_one: Compile) -> None:
+        self.names = [n.name for n in gm.graph.nodes if n.op == "placeholder"]
+        self.result = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
+        self.compile_one = compile_one
+        self.steps = steps
+        needed = {n.name for n in self.result.all_input_nodes}
+        for step in reversed(steps):
+            step.drop = [name for name in dict.fromkeys(step.inputs) if name not in needed]
+            needed.update(step.inputs)
+
+    def prepare(self, examples: Sequence[Any]) -> None:
+        """Compile the first part now, if nothing but numbers come before it: what it asks of sizes is guarded then."""
+        values = dict(zip(self.names, examples, strict=True))
+        for step in self.steps:
+            if isinstance(step, Part):
+                step.run = self.compile_one(step.gm, [values[name] for name in step.inputs])
+                return
+            if any(isinstance(values[name], Tensor) for name in step.inputs):
+                return
+            values[step.node.name] = step.run(values)
+
+    def __call__(self, *args: Any) -> Sequence[Any]:
+        values = dict(zip(self.names, args, strict=True))
+        for step in self.steps:
+            if isinstance(step, Single):
+                values[step.node.name] = step.run(values)
+            else:
+                given = [values[name] for name in step.inputs]
+                if step.run is None:
+                    step.run = self.compile_one(step.gm, given)
+                values.update(zip(step.results, step.run(*given), strict=True))
+            for name in step.drop:
+                del values[name]
+        result: Sequence[Any] = fx.map_arg(self.result.args[0], lambda n: values[n.name])
+        return result
+
+
+# -- the parts of a graph ----------------------------------------------------------------------------------------
+
+
+def part_of(gm: fx.GraphModule, calls: list[fx.Node], after: set[fx.Node]) -> Part:
+    """A graph of these calls. Its inputs and outputs are named as the nodes of the whole graph that they stand for."""
+    graph = fx.Graph()
+    calls = _with_sizes(calls)
+    mine = set(calls)
+    copies: dict[fx.Node, fx.Node] = {}
+    needed = dict.fromkeys(n for c in calls for n in c.all_input_nodes if n not in mine)
+    needed.update(dict.fromkeys(_symbols_of(gm, [*needed, *calls])))
+    places = [n for n in needed if n.op != "get_attr"]
+    for node in sorted(places, key=lambda n: not isinstance(n.meta.get("val"), Tensor)):
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+    for node in needed:
+        if node.op == "get_attr":
+            copies[node] = graph.node_copy(node)
+    for node in calls:
+        copies[node] = graph.node_copy(node, lambda n: copies[n])
+    after = {*after, next(n for n in reversed(gm.graph.nodes) if n.op == "output")}
+    kept = [n for n in calls if not _is_number(n) and any(u in after for u in n.users)]
+    graph.output(tuple(copies[n] for n in kept))
+    inputs = [n.name for n in graph.nodes if n.op == "placeholder"]
+    return Part(fx.GraphModule(gm, graph), inputs, [n.name for n in kept])
+
+
+def _is_number(node: fx.Node) -> bool:
+    return table_of(node.meta.get("val")) is not None
+
+
+def _computes_size(node: fx.Node) -> bool:
+    """Whether the node is arithmetic on sizes that each part can do for itself."""
+    return node.op == "call_function" and _is_number(node) and type(node.meta["val"]) is torch.SymInt
+
+
+def _with_sizes(calls: list[fx.Node]) -> list[fx.Node]:
+    """The calls, with the arithmetic on sizes that they need before them."""
+    found: dict[fx.Node, None] = {}
+
+    def visit(node: fx.Node) -> None:
+        for arg in node.all_input_nodes:
+            if arg not in found and _computes_size(arg):
+                visit(arg)
+        found[node] = None
+
+    for node in calls:
+        visit(node)
+    return list(found)
+
+
+def _symbols_of(gm: fx.GraphModule, nodes: Iterable[fx.Node]) -> list[fx.Node]:
+    """The nodes that are the symbols of what these nodes give."""
+    by_symbol = {expr_of(n.meta["val"]): n for n in gm.graph.nodes if _is_number(n)}
+    symbols = {s: None for node in nodes for s in _free(node.meta.get("val"))}
+    return [by_symbol[s] for s in symbols if s in by_symbol]
+
+
+def _free(value: Any) -> list[Symbol]:
+    if isinstance(value, (tuple, list)):
+        return [s for item in value for s in _free(item)]
+    if isinstance(value, Tensor):
+        spec = getattr(value, "spec", None)
+        sizes = (*spec.shape, *spec.stride, spec.offset) if spec is not None and spec.symbolic else ()
+        return [s for size in sizes for s in sorted(free(size), key=lambda s: s.key)]
+    if table_of(value) is not None:
+        size = expr_of(value)
+        return sorted(free(size), key=lambda s: s.key) if isinstance(size, Expr) else []
+    return []
+
+
+def _is_single(node: fx.Node) -> bool:
+    """Whether the node gives a number that no part computes: of floats, or read from a tensor; or is left to eager."""
+    return "between_parts" in node.meta or (_is_number(node) and not _computes_size(node))
+
+
+def split(gm: fx.GraphModule) -> list[Step] | None:
+    """The steps of the graph; None where it is one part."""
+    nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
+    if not any(_is_single(n) for n in nodes):
+        return None
+    steps: list[Step] = []
+    pending: list[fx.Node] = []
+
+    def close(position: int) -> None:
+        if pending:
+            steps.append(part_of(gm, pending, set(nodes[position:])))
+            pending.clear()
+
+    for position, node in enumerate(nodes):
+        if _is_single(node):
+            if "between_parts" in node.meta:
+                close(position)
+            for one in _with_sizes([node]):  # sizes that it is computed of
+                steps.append(Single(one, [n.name for n in one.all_input_nodes]))
+        elif not _computes_size(node):
+            pending.append(node)
+    close(len(nodes))
+    return steps
+
+
+# -- floats inside a graph of operators ----------------------------------------------------------------------------
+
+
+def without_floats(graph: fx.GraphModule) -> tuple[fx.GraphModule, list[fx.Node]] | None:
+    """The graph with the floats that it makes of its inputs as inputs behind them, and the nodes that make them."""
+    made = [n for n in graph.graph.nodes if n.op == "call_function" and _is_single(n)]
+    if not made:
+        return None
+    inner = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    needed = _with_sizes(made)
+    nodes = [n for n in graph.graph.nodes if n not in made]
+    for node in (*[n for n in nodes if n.op == "placeholder"], *made):
+        copies[node] = inner.placeholder(node.name)
+        copies[node].meta = node.meta
+    for node in nodes:
+        if node.op != "placeholder":
+            copies[node] = inner.node_copy(node, lambda n: copies[n])
+    return fx.GraphModule(graph, inner), needed
+
+
+def with_floats(graph: fx.GraphModule, made: list[fx.Node], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs what `without_floats` gave as the graph that it came from; takes a list of inputs."""
+    places = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+    steps = [Single(n, []) for n in made]
+    floats = [n.name for n in made if not _computes_size(n)]
+
+    def call(inputs: Sequence[Any]) -> Any:
+        values = dict(zip(places, inputs, strict=True))
+        for step in steps:
+            values[step.node.name] = step.run(values)
+        return run([*inputs, *[values[name] for name in floats]])
+
+    return call

@@ -1,0 +1,188 @@
+"""The floats of one capture that come with each call, and what is computed of them and of sizes.
+
+In: values, each with the key of its source; Python functions of them. Out: `Real`s, or numbers where all is known.
+Always: a computed float is computed by the very function that the program calls, so that it is eager's bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..data import dataclass
+from .expr import Expr, Real, Relation, SizeLike, Symbol, evaluate, free
+
+if TYPE_CHECKING:
+    from .table import SymbolTable
+
+_EXACT = (
+    2**52
+)  # up to here a float holds every integer, and a quotient of them is on the right side of the next one
+_LARGEST_FACTOR = 2**20
+FLOOR, CEIL, TRUNC = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``fn(*args)``, of floats, sizes and numbers."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+
+    @property
+    def key(self) -> Hashable:
+        return self.fn, tuple([(type(a), repr(a)) for a in self.args])
+
+
+class Reals:
+    """Those of one table."""
+
+    def __init__(self, table: SymbolTable) -> None:
+        self.table = table
+        self.values: dict[Real, float] = {}  # in this call
+        self.made: dict[Real, Call] = {}
+        self.keys: dict[Real, Hashable] = {}
+        self.names: dict[Real, str] = {}
+
+    def given(self, key: Hashable, name: str, value: float) -> Real | None:
+        """The float that comes from `key`; None where an earlier attempt found that it has to be a number."""
+        if key in self.table.known.fixed_reals:
+            return None
+        real = self._real(key, value)
+        self.names[real] = name
+        return real
+
+    def _real(self, key: Hashable, value: float) -> Real:
+        known = self.table.known.reals
+        real = known.get(key)
+        if real is None:
+            real = known[key] = Real(f"f{len(known)}")
+        self.values[real], self.keys[real] = value, key
+        return real
+
+    def value(self, a: Any) -> Any:
+        """A float, size or number in the call being captured."""
+        if isinstance(a, Real):
+            return self.values[a]
+        return self.table.hint(a) if isinstance(a, Expr) else a
+
+    def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """``fn(*args)``: a Real where it gives a float that may vary, else what it gives in this call, for good.
+
+        Raises: what `fn` raises in this call, with what it was called with fixed.
+        """
+        if not any(isinstance(a, Expr) for a in args):
+            return fn(*args)
+        made = Call(fn, args)
+        try:
+            result = fn(*[self.value(a) for a in args])
+        except Exception:
+            return fn(*[self.fixed(a, "an operation on it raises") for a in args])
+        if type(result) is not float:
+            return fn(*[self.fixed(a, f"used by {getattr(fn, '__name__', fn)}()") for a in args])
+        real = self._real(made.key, result)
+        self.made[real] = made
+        return real
+
+    def fixed(self, a: Any, why: str) -> Any:
+        """The number that it is in this call, which it must then be in every call. Raises: Solved."""
+        if isinstance(a, Real):
+            self.table.fix([a], why)
+        return self.table.specialize(a, why) if isinstance(a, Expr) else a
+
+    def parts(self, a: Any) -> Iterator[Expr]:
+        """What a float is computed of: those that come from outside, and sizes."""
+        made = self.made.get(a) if isinstance(a, Real) else None
+        if made is not None:
+            for arg in made.args:
+                yield from self.parts(arg)
+        elif isinstance(a, Expr):
+            yield a
+
+    def symbols(self, *numbers: Any) -> list[Symbol]:
+        """What they are computed of, each once."""
+        found = {
+            s: None
+            for a in numbers
+            for part in self.parts(a)
+            for s in sorted(free(part), key=lambda s: s.key)
+        }
+        return list(found)
+
+    def function(self, a: Any) -> Callable[[Mapping[Symbol, Any]], Any]:
+        """The value as a function of those of its symbols."""
+        made = self.made.get(a) if isinstance(a, Real) else None
+        if made is not None:
+            fn, parts = made.fn, [self.function(arg) for arg in made.args]
+            return lambda env: fn(*[part(env) for part in parts])
+        if isinstance(a, Real):
+            return lambda env: env[a]
+        return (lambda env: evaluate(a, env)) if isinstance(a, Expr) else lambda env: a
+
+    def text(self, a: Any) -> str:
+        """In the user's expressions."""
+        if not isinstance(a, Real):
+            return self.table.text(a) if isinstance(a, Expr) else repr(a)
+        made = self.made.get(a)
+        if made is None:
+            return self.names.get(a, a.name)
+        parts = [self.text(arg) for arg in made.args]
+        symbol = _SYMBOLS.get(made.fn)
+        if symbol is not None and len(parts) == 2:
+            return f"({parts[0]} {symbol} {parts[1]})"
+        return f"{getattr(made.fn, '__name__', made.fn)}({', '.join(parts)})"
+
+    def whole(self, a: Any, rounding: int) -> SizeLike | None:
+        """The float rounded to an integer, as a size; None where that is not known to be exact."""
+        found = self._fraction(a)
+        if found is None:
+            return None
+        above, below = found
+        table = self.table
+        if not table.decide(Relation("<=", above, _EXACT)) or not table.decide(
+            Relation("<=", -_EXACT, above)
+        ):
+            return None
+        if rounding == CEIL or (rounding == TRUNC and table.decide(Relation("<", above, 0))):
+            return -((-above) // below)
+        return above // below
+
+    def _fraction(self, a: Any) -> tuple[SizeLike, int] | None:
+        """(n, d) where the float is n/d, or the nearest to it."""
+        made = self.made.get(a) if isinstance(a, Real) else None
+        if made is None:
+            return None
+        if made.fn is float:
+            return (made.args[0], 1) if not isinstance(made.args[0], Real) else self._fraction(made.args[0])
+        if len(made.args) != 2:
+            return None
+        left, right = made.args
+        if made.fn is operator.truediv and type(right) is int and right > 0 and not isinstance(left, Real):
+            return left, right
+        if made.fn is operator.mul:
+            if isinstance(left, (int, float)):
+                left, right = right, left
+            base = self._fraction(left) if isinstance(left, Real) else (left, 1)
+            if (
+                base is None
+                or base[1] != 1
+                or not isinstance(right, (int, float))
+                or not math.isfinite(right)
+            ):
+                return None
+            factor, by = float(right).as_integer_ratio()
+            return (base[0] * factor, by) if 0 < factor <= _LARGEST_FACTOR else None
+        return None
+
+
+_SYMBOLS: dict[Any, str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.pow: "**",
+}
