@@ -111,6 +111,8 @@ def _trace(
     sources: list[tuple[int, fx.Node]] = []
     try:
         specs, sizes = _placeholders(gm)
+        if gm.meta.get("history_read") and grad_mode:
+            raise FallBack("history-read")
         rec.sizes = table_of(sizes[0]) if sizes else None
         given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs)
         given.sizes = sizes

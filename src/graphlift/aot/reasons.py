@@ -254,6 +254,29 @@ report = graphlift.explain(f)(torch.ones(2, 3, requires_grad=True))
 """,
         ),
         Reason(
+            "history-read",
+            "the program reads the grad_fn of a tensor made in the graph",
+            "A compiled graph has one node in autograd's graph, with the gradients of all its outputs; hooks on the node "
+            "would see those. `Module.register_backward_hook` reads it too.",
+            "Use `Tensor.register_hook` or `Module.register_full_backward_hook`.",
+            example="""\
+def f(x):
+    y = x * 2
+    y.grad_fn.register_hook(lambda inputs, outputs: None)
+    return y
+
+report = graphlift.explain(f)(torch.ones(3, requires_grad=True))
+""",
+            fixed="""\
+def f(x):
+    y = x * 2
+    y.register_hook(lambda grad: grad * 2)
+    return y
+
+report = graphlift.explain(f)(torch.ones(3, requires_grad=True))
+""",
+        ),
+        Reason(
             "view-history",
             "the history of a view cannot be made again",
             "Autograd refuses the view, or its gradient, in a way that depends on what happened to its base.",

@@ -630,6 +630,8 @@ def _cell_attr(cap: Capture, obj: CellVar, name: str) -> Tracker | None:
     return None
 
 
+    if name == "grad_fn" and obj.source is None:
+        raise Break("grad-fn-read", "grad_fn of a tensor made in the captured code")
 def _opaque_attr(cap: Capture, obj: OpaqueVar, name: str) -> Tracker | None:
     raise Break(obj.code, f"attribute {name} of {obj.detail}")
 

@@ -469,6 +469,8 @@ def _finish(
         gm = cap.builder.finish(residual.outputs, cap.restore_calls)
         start = time.perf_counter()
         compiled = options.backend(gm, [*cap.builder.input_tensors, *cap.builder.size_hints])
+        # Compiled, it would have one node in autograd's graph; the program is about to look at eager's.
+        gm.meta["history_read"] = reason is not None and reason.code == "grad-fn-read"
         timings["backend"] = time.perf_counter() - start
         again = may_run_again(cap.builder, getattr(compiled, "writes_last", False))
         if cap.unsafe is not None and not again:

@@ -505,6 +505,27 @@ def f(x, step):
 
 for step in range(20):
     f(torch.ones(3), step)
+def f(x):
+    return x * 2, x.grad_fn
+
+f(torch.ones(3, requires_grad=True) * 1)
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    return x * 2
+
+f(torch.ones(3, requires_grad=True)).grad_fn
+""",
+        ),
+        Reason(
+            "grad-fn-read",
+            "grad_fn of a tensor made in the captured code",
+            "Hooks on the node, and its successors, are those of operators in eager; a compiled graph has one node for all. "
+            "`Module.register_backward_hook` reads it too.",
+            "Use `Tensor.register_hook` or `Module.register_full_backward_hook`, or read it outside the compiled function.",
+            example="""\
+@graphlift.compile
 """,
             fixed="""\
 @graphlift.compile(dynamic=False)
