@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from graphlift.data import dataclass
 from graphlift.errors import InvalidOption
 
 
@@ -39,6 +40,10 @@ class Flag:
 
 def _fraction(value: Any) -> str | None:
     return None if 0.0 <= value <= 1.0 else "a number from 0.0 to 1.0"
+
+
+def _callables(value: Any) -> str | None:
+    return None if all(map(callable, value)) else "functions"
 
 
 _ROWS = (
@@ -75,6 +80,21 @@ _ROWS = (
         "GRAPHLIFT_DISABLE",
     ),
     Flag(
+        "capture_scalar_outputs",
+        bool,
+        False,
+        "Capture .item(), int() and float() of tensors: the number is made while the graph runs. Off: a graph break.",
+        "GRAPHLIFT_CAPTURE_SCALAR_OUTPUTS",
+    ),
+    Flag(
+        "capture_dynamic_output_shape_ops",
+        bool,
+        False,
+        "Capture operators whose result's shape depends on values (nonzero, boolean masks, unique, ...): the size is "
+        "found while the graph runs. Off: a graph break.",
+        "GRAPHLIFT_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
+    ),
+    Flag(
         "activation_memory_budget",
         float,
         1.0,
@@ -82,6 +102,17 @@ _ROWS = (
         "0.0 computes again in the backward all that may be computed again (never random numbers).",
         "GRAPHLIFT_ACTIVATION_MEMORY_BUDGET",
         _fraction,
+    ),
+    Flag(
+        "reorderable_logging_functions",
+        tuple,
+        (),
+        "Functions such as `print`, `warnings.warn` or `logging.Logger.info` that need not break the graph: their "
+        "calls run after it, in their order, with tensors and containers as they were when the program called. They return "
+        "None, and what they do depends on their arguments alone. Set it before the first call. In the environment: "
+        "names such as `builtins.print`, separated by commas.",
+        "GRAPHLIFT_REORDERABLE_LOGGING_FUNCTIONS",
+        _callables,
     ),
     Flag(
         "logs",
@@ -99,8 +130,11 @@ FLAGS: Mapping[str, Flag] = types.MappingProxyType({row.name: row for row in _RO
 cache_size_limit: int
 accumulated_cache_size_limit: int
 strict: bool
+capture_scalar_outputs: bool
+capture_dynamic_output_shape_ops: bool
 disable: bool
 activation_memory_budget: float
+reorderable_logging_functions: tuple[Callable[..., Any], ...]
 logs: str
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -113,6 +147,9 @@ def _parse(flag: Flag, text: str) -> Any:
         word = text.strip().lower()
         if word in _TRUE or word in _FALSE:
             return word in _TRUE
+    elif flag.type is tuple:
+        with contextlib.suppress(ValueError, ImportError, AttributeError):
+            return tuple(pkgutil.resolve_name(name.strip()) for name in text.split(",") if name.strip())
     elif flag.type is not str:
         with contextlib.suppress(ValueError):
             return flag.type(text)
@@ -126,7 +163,13 @@ def _parse(flag: Flag, text: str) -> Any:
     )
 
 
-_EXPECTED = {bool: "1 or 0", int: "an integer", float: "a number", str: "a string"}
+_EXPECTED = {
+    bool: "1 or 0",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    tuple: "names of functions, such as builtins.print,logging.Logger.info",
+}
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -140,6 +183,8 @@ def _checked(name: str, value: Any) -> Any:
         )
     if flag.type is float and type(value) is int:
         value = float(value)
+    if flag.type is tuple and type(value) in (list, set, frozenset):
+        value = tuple(value)
     expected = f"a value of type {flag.type.__name__}" if type(value) is not flag.type else flag.check(value)
     if expected is not None:
         raise InvalidOption(

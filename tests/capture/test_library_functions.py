@@ -5,11 +5,26 @@ In: programs as text. Out: one test each. Always: eager's results and effects; o
 
 from __future__ import annotations
 
+import logging
+import warnings
+
 import pytest
 
+import graphlift
 from tests.capture.library import graphs_of
 
 LRU = "@functools.lru_cache(maxsize=2)\ndef G_f(n, m=1):\n    {}return n * 2\n"
+LOG = """
+G_log = logging.getLogger('graphlift-test')
+G_log.handlers.clear()
+class H(logging.StreamHandler):
+    def emit(self, record): print(self.format(record))
+handler = H()
+handler.setFormatter(logging.Formatter('%(levelname)s %(lineno)d %(funcName)s %(filename)s %(message)s'))
+G_log.addHandler(handler)
+G_log.setLevel(10)
+G_log.propagate = False
+"""
 #: Functions with a cache: (body, what stands before it, the number of graphs).
 CACHED = {
     "counts": ("q = G_f(3), G_f(3), G_f(n=3), G_f(3, m=2)", LRU.format(""), 1),
@@ -41,7 +56,7 @@ CACHED = {
     ),
     "made typed": ("g = functools.lru_cache(None, typed=True)(lambda n: str(n))\nq = g(1), g(1.0), g(True), g(1), g.cache_info()", "", 1),
     "made of tensors": ("@functools.cache\ndef g(n): return torch.ones(3) * n\nq = g(1) + g(1), g(1) is g(1), g(y) is g(y), g.cache_info()", "", 1),
-    "made, kept out": ("g = functools.cache(lambda n: n * 2)\ntorch._dynamo.graph_break()\nq = g(3), g(3)", "", 2),
+    "made, kept out": ("g = functools.cache(lambda n: n * 2)\ntorch._dynamo.graph_break()\nq = g(3), g(3)", "", 4),
 }  # fmt: skip
 
 
@@ -49,3 +64,51 @@ CACHED = {
 def test_cached(name: str) -> None:
     body, before, graphs = CACHED[name]
     assert graphs_of(body, before) == graphs
+
+
+#: Text of tensors, and calls that may be put off: (body, what stands before it, graphs; graphs where calls are put off).
+SHOWN = {
+    "returned": ("q = f'{y} and {y.sum():.2f} {x!r}' + str(y)", "", 1, 1),
+    "kept": ("G_o.t = f'{y}'\nq = [str(y)] * 2", "class A: pass\nG_o = A()", 1, 1),
+    "by the object": ("o = A()\no.t = y\nq = f'{o} {o!r}'", "class A:\n    def __repr__(self): return f'A({self.t})'", 1, 1),
+    "read": ("t = f'{y.sum()}'\nq = 1 if 'tensor' in t else 0, t[:3], t.upper(), len(t), t == str(x)", "", 2, 2),
+    "a key": ("q = {str(y): 1}", "", 2, 2),
+    "percent": ("q = '%s' % y", "", 2, 2),
+    "percent of two": ("q = '%s %d' % (y, 3)", "", 2, 2),
+    "joined": ("q = ', '.join([str(y), 'b'])", "", 2, 2),
+    "changed": ("q = f'{y}'\ny.add_(1)", "", 2, 2),
+    "print": ("q = print('a', 1, y.shape, sep='|', end='!')", "", 2, 1),
+    "print tensors": ("for i in range(3):\n    print(i, y[i], f'{y[i]:.1f}')\nq = 0", "", 4, 1),
+    "print, then change": ("print(y)\ny.add_(1)\nprint(y)\nq = 0", "", 3, 2),
+    "print containers": ("a = [1]\nprint(a)\na.append(y)\nprint(a, {'a': a}, (1, y))\nq = 0", "", 2, 1),
+    "print objects": ("o = A()\no.t = y\nprint(o)\nq = 0", "class A:\n    def __repr__(self): return f'A({self.t})'", 2, 1),
+    "print, then raise": ("print('before', y)\ny = y[torch.tensor([9])]\nq = 0", "", 2, 1),
+    "print and break": ("for i in range(3):\n    print(i)\n    torch._dynamo.graph_break()\nq = 0", "", 2, 2),
+    "print caught": ("try:\n    print('x')\n    1 / 0\nexcept ZeroDivisionError:\n    print('caught')\nq = 0", "", 2, 1),
+    "warn": ("warnings.warn('careful')\nq = 0", "", 2, 1),
+    "warn of the caller": ("def g():\n    warnings.warn('careful', UserWarning, stacklevel=2)\ng()\nq = 0", "", 2, 1),
+    "warn of a caller outside": ("warnings.warn('careful', stacklevel=2)\nq = 0", "", 2, 2),
+    "log": ("def g(v):\n    G_log.info('in %s', v)\n    return v * 2\nq = g(y)\nG_log.warning('a')", LOG, 3, 1),
+    "log an exception": ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    G_log.exception('bad')\nq = 0", LOG, 2, 2),
+}  # fmt: skip
+PUT_OFF = (print, warnings.warn, logging.Logger.info, logging.Logger.warning, logging.Logger.exception)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_shown(name: str) -> None:
+    body, before, graphs, _ = SHOWN[name]
+    assert graphs_of(body, before) == graphs
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_put_off(name: str) -> None:
+    """Calls behind the graph: the output, and the lines that loggers and warnings name, are eager's."""
+    body, before, _, graphs = SHOWN[name]
+    with graphlift.config.patch(reorderable_logging_functions=PUT_OFF):
+        assert graphs_of(body, before) == graphs
+
+
+def test_put_off_bound() -> None:
+    """A method of one logger."""
+    with graphlift.config.patch(reorderable_logging_functions=[logging.getLogger("graphlift-test").info]):
+        assert graphs_of("G_log.info('x')\nq = 0", LOG) == 1

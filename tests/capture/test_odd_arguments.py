@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import graphlift
+from tests.capture import odd_arguments
 
 NAMES = {
     "itertools": itertools,
@@ -233,3 +234,10 @@ def test_unbound_after_a_break() -> None:
     expected, found = outcomes(body)
     assert found == expected
     assert [kind for kind, _ in expected[1][1]] == [UnboundLocalError, NameError]
+
+
+@pytest.mark.parametrize("callee", odd_arguments.CALLEES)
+def test_sweep(callee: str) -> None:
+    """A few of the calls that ``python -m tests.capture.odd_arguments`` makes: others for each callee."""
+    start = odd_arguments.CALLEES.index(callee) % 16
+    assert not odd_arguments.differences(callee, odd_arguments.ARGUMENTS[start::16])

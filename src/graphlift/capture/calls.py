@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .. import config
 from ..fake import value_of
 from ..guards import ABSENT, Const, IdIs
 from ..marks import mark_of
@@ -30,7 +31,9 @@ from .breaks import Break, Raised
 from .capture import DIRECT, Capture, Link, NotConst
 from .constants import NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
 from .frame import inline, resume_callee
+from .overriding import LEAF_MODULES, is_modelled, is_seen
 from .pure import is_pure
+from .reordered import is_reorderable, put_off
 from .rules import RULES
 from .trackers import (
     CalleeVar,
@@ -50,10 +53,6 @@ from .trackers import (
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
 
-#: Python functions of these modules are single graph nodes, called on fakes as they are.
-LEAF_MODULES = frozenset(
-    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch._refs", "torch.special"}
-)
 #: Functions of these modules are never traced into: they change state that capture does not model.
 OPAQUE_MODULES = (
     "torch._dynamo",
@@ -194,11 +193,16 @@ INSTANCE_CALLS: dict[type, Callable[[Capture, ObjectVar, Args, Kwargs, Link | No
 
 def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     value = fn.value
+    if config.reorderable_logging_functions and is_reorderable(value, args):
+        return put_off(cap, value, args, kwargs)
     try:
         found = RULES.get(value)
     except TypeError:
         found = None
     if found is not None:
+        answer = _seen_by_handlers(cap, value, args, kwargs)
+        if answer is not None:
+            return answer
         arranged = arrange(value, args, kwargs)
         if arranged is None:
             return refuse(cap, value, args, kwargs)
@@ -220,6 +224,25 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
 
 #: What a call of a constant means, by its class.
 CONSTANT_CALLS: dict[type, Callable[[Capture, Any, Args, Kwargs], Tracker]] = {}
+def _seen_by_handlers(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker | None:
+    """What modes and classes of arguments make of a function of torch's that has a rule."""
+    if id(value) not in LEAF_BUILTINS:
+        if value in _OVERRIDABLE and is_seen(cap, value, (*args, *kwargs.values())):
+            raise Break("unsupported-tensor-subclass", f"{_name(value)}, which a __torch_function__ may see")
+        return None
+    if not is_seen(cap, value, (*args, *kwargs.values())):
+        return None
+    from .override_rules import handled
+
+    return handled(cap, value, value, args, kwargs)
+
+
+#: Python functions with rules whose effects a handler could see.
+_OVERRIDABLE: frozenset[Any] = frozenset(
+    (torch.autograd.grad, torch.utils.checkpoint.checkpoint, torch._assert, torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+)
+
+
 #: Searches of sequences: comparing tensors gives tensors, whose truth only values tell, in the middle of the search.
 SEARCHES: dict[Any, Any] = {
     list.count: polyfills.count_,
@@ -258,6 +281,8 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
     if module in LEAF_MODULES:
         if module == "torch._tensor" and args and type(cap.realize(args[0])) is TensorVar:
             return _call_tensor_method(cap, value.__name__, args, kwargs)
+        if any(_is_program(cap, arg) for arg in (*args, *kwargs.values())):
+            return inline(cap, fn, args, kwargs, link)
         return cap.emit("call_function", value, args, kwargs, value)
     if value.__name__ == "graph_break" and module == "torch._dynamo.decorators":
         return dynamo_graph_break(cap)
@@ -265,6 +290,14 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
         if (module == prefix or module.startswith(prefix + ".")) and not module.startswith(_AUTOGRAD_ALLOWED):
             raise Break("unsupported-call", f"{module}.{value.__qualname__}", at_once=True)
     return inline(cap, fn, args, kwargs, link)
+
+
+def _is_program(cap: Capture, tracker: Tracker) -> bool:
+    """Whether it may be a callable of the program's: what a function of torch's does with it is not one operation."""
+    value = cap.realize(tracker)
+    if type(value) is ConstVar:
+        return type(value.value) in (types.FunctionType, types.BuiltinFunctionType)
+    return type(value) in (FunctionVar, MethodVar, ObjectVar) and is_callable(cap, value)
 
 
 def dynamo_graph_break(cap: Capture) -> Tracker:
@@ -344,6 +377,12 @@ def call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
     if args and owner is not None and type(cap.realize(args[0])) is OpaqueVar:
         receiver = cap.realize(args[0])
         raise Break(receiver.code, receiver.detail)  # type: ignore[attr-defined]
+    if type(value) is types.MethodWrapperType:
+        from .override_rules import call_accessor
+
+        answer = call_accessor(cap, value, args)
+        if answer is not None:
+            return answer
     if owner in NUMPY_SCALARS:
         return _call_on_numbers(cap, value, args, kwargs)
     if is_pure(value):
@@ -383,6 +422,16 @@ def is_known(tracker: Tracker) -> bool:
     return type(tracker) is TensorVar and value_of(tracker.fake) is not None
 
 
+def is_captured(name: str) -> bool:
+    """Whether a flag asks for a method that gives what only the running graph knows."""
+    if name == "item":
+        return config.capture_scalar_outputs
+    return name in _FINDING and config.capture_dynamic_output_shape_ops
+
+
+_FINDING = frozenset("nonzero masked_select unique argwhere".split())
+
+
 def known_index(cap: Capture, tracker: Tracker) -> Tracker:
     """``operator.index`` of a tensor whose value is known; anything else as it is."""
     tracker = cap.realize(tracker)
@@ -409,15 +458,24 @@ def is_callable(cap: Capture, tracker: Tracker) -> bool:
 
 
 def _call_tensor_method(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> Tracker:
+    if is_seen(cap, name, (*args, *kwargs.values())):
+        from .override_rules import handled
+
+        answer = handled(cap, name, _method_caller(name), args, kwargs)
+        if answer is not None:
+            return answer
     reason = BREAKING_TENSOR_METHODS.get(name)
-    if reason is not None and not (reason == "tensor-item" and is_known(cap.realize(args[0]))):
+    known = reason == "tensor-item" and is_known(cap.realize(args[0]))
+    if reason is not None and not known and not is_captured(name):
         raise Break(reason, f"Tensor.{name}", at_once=True)
     special = TENSOR_METHODS.get(name)
     if special is not None:
         return special(cap, args, kwargs)
-    return cap.emit(
-        "call_method", name, args, kwargs, lambda this, *rest, **named: getattr(this, name)(*rest, **named)
-    )
+    return cap.emit("call_method", name, args, kwargs, _method_caller(name))
+
+
+def _method_caller(name: str) -> Callable[..., Any]:
+    return lambda this, *rest, **named: getattr(this, name)(*rest, **named)
 
 
 #: Tensor methods with a rule of their own, filled by torch_rules.py.
@@ -450,11 +508,13 @@ def _call_on_numbers(cap: Capture, method: Any, args: Args, kwargs: Kwargs) -> T
 
 def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
     """``cls(*args, **kwargs)`` for a class without a rule."""
+    from .class_rules import enum_call
+
     meta_call = cap.type_attr(type(cls), "__call__")
     this = ConstVar(cls, Const(cls, cls.__name__))
     if isinstance(meta_call, types.FunctionType):
         if isinstance(cls, enum.EnumMeta):
-            return _construct_constant(cap, cls, args, kwargs)
+            return enum_call(cap, cls, args, kwargs) or _construct_constant(cap, cls, args, kwargs)
         return inline(
             cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs
         )
@@ -477,23 +537,32 @@ def _construct_constant(cap: Capture, cls: Any, args: Args, kwargs: Kwargs) -> T
 
 def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
     """``type.__call__``: ``__new__`` and then ``__init__``."""
+    if issubclass(cls, type):
+        from .class_rules import make_class
+
+        return make_class(cap, cls, args, kwargs)
     this = ConstVar(cls, Const(cls, cls.__name__))
     numpy_constant = issubclass(cls, (np.generic, np.dtype, np.finfo, np.iinfo))
-    if issubclass(cls, (torch.Tensor, type)) or cls in PLAIN_CONSTANTS or numpy_constant:
+    if issubclass(cls, torch.Tensor) or cls in PLAIN_CONSTANTS or numpy_constant:
         if cls in PLAIN_CONSTANTS or numpy_constant:
             return _construct_constant(cap, cls, args, kwargs)
-        raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
+        if cls is torch.Tensor or not is_modelled(cls):
+            raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
     if issubclass(cls, BaseException) and cls.__module__ == "builtins" and (exception_values(cls) or kwargs):
         return _builtin_exception(cap, cls, args, kwargs)
     new = cap.type_attr(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new
     if isinstance(new, types.FunctionType):
         result = call(cap, wrap_class_value(cap, cls, "__new__", new), [this, *args], kwargs)
+    elif issubclass(cls, torch.Tensor):
+        from .override_rules import new_tensor
+
+        result = new_tensor(cap, cls, args, kwargs)
     else:
         if cls is object and kwargs:
             raise cap.raise_(TypeError, "object() takes no arguments")
         result = new_object(cap, cls, args)
-    if type(result) is not ObjectVar or not issubclass(result.cls, cls):
+    if type(result) not in (ObjectVar, TensorVar) or not issubclass(result.cls, cls):  # type: ignore[attr-defined]
         return result
     init = cap.type_attr(cls, "__init__")
     if isinstance(init, types.FunctionType):
@@ -501,6 +570,8 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         call(cap, wrap_class_value(cap, cls, "__init__", init), [result, *args], kwargs, made)
     elif init in RULES or is_pure(init):
         call(cap, ConstVar(init), [result, *args], kwargs)
+    elif type(result) is TensorVar:
+        pass  # torch's does nothing
     elif init is object.__init__:
         if (args or kwargs) and new is object.__new__:
             raise cap.raise_(TypeError, f"{cls.__name__}() takes no arguments")

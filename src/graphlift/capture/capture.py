@@ -12,12 +12,12 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..bytecode import can_continue
+from ..data import dataclass
 from ..fake import DataDependent, FakeMode, Unsupported
 from ..fake.composite import ON_FAKES
 from ..fake.symbolic import plain_sizes
@@ -57,6 +57,7 @@ from .constants import (
 from .dynamic import Choice, SizePolicy
 from .graph import GraphBuilder
 from .graph_values import contains_tensor, to_graph, wrap_result
+from .overriding import modes_outside, overrides
 from .runtime_errors import inside_try, may_raise
 from .trackers import (
     NONE,
@@ -79,7 +80,10 @@ from .trackers import (
     TupleVar,
     ValueKey,
 )
-from .wrapping import WRAPPERS, is_inner_function, wrap_object, wrap_unread
+from .wrapping import WRAPPERS, is_inner_function, wrap_object, wrap_tensor, wrap_unread
+
+if TYPE_CHECKING:
+    from .reordered import LateText, PutOff
 
 #: Kinds of results without tensors that become constants or sizes.
 _RESULTS = PLAIN_CONSTANTS | {torch.SymInt, torch.SymBool, torch.SymFloat}
@@ -116,6 +120,7 @@ class Capture:
         self.func = func
         self.sizes = sizes if sizes is not None else SymbolTable()
         self.sizes.where = self._where
+        self.sizes.refuse = lambda text: Break("unbacked-size", text)
         self.policy = policy
         self.size_sources: dict[Symbol, Source] = {}
         # Step and stack of the first operator inside a `try` whose errors only the data decide.
@@ -126,6 +131,7 @@ class Capture:
         self.global_state = GlobalState()
         self.builder = GraphBuilder()
         self.fake_mode = FakeMode()
+        self.fake_mode.unknown_sizes = self.sizes
         self.guards: dict[Guard, None] = {}
         self.memo: dict[int, Tracker] = {}
         self.keep_alive: list[Any] = []
@@ -138,6 +144,9 @@ class Capture:
         self.closers: list[Callable[[], Any]] = []
         #: Objects made in the region that cannot be made again as they are: where to end if one is to outlive it.
         self.inside: dict[int, int] = {}
+        #: Text that shows tensors, by the id of its tracker; calls put off until the graph has run.
+        self.texts: dict[int, LateText] = {}
+        self.put_off: list[PutOff] = []
         #: Calls of cached functions, which the region repeats, and what they give.
         self.repeated: list[Any] = []
         self.cached: dict[Any, Tracker] = {}
@@ -146,16 +155,28 @@ class Capture:
         self.is_faking = False  # whether the fake mode is on already: inside a transform that runs on fakes
         #: What the region set on tensors, by the id of their trackers.
         self.tensor_attrs: dict[int, dict[str, Tracker]] = {}
+        #: Modes that see calls of torch's functions, the innermost last; those of `outer_modes` act for real meanwhile.
+        self.modes_outside = modes_outside()
+        self.outer_modes = 0 if self.modes_outside else torch._C._len_torch_function_stack()
+        self.modes: list[Tracker] = []
+        self.mode_stack: Any = None
+        self.functions_off = 0  # 1: no class's __torch_function__ is called, 2: no mode's either
+        #: Inputs that the graph gets as plain tensors, with what must stay as it is.
+        self.disguised: list[tuple[Any, Any, bool]] = []
         self.frames: list[Any] = []
         self.type_attrs: dict[tuple[type, str], Any] = {}
         self.raise_points: dict[int, tuple[int, str, Tracker]] = {}
         self.traces: dict[int, tuple[Tracker, object]] = {}
+        #: Real objects made for classes of the region, by id: with the tracker each stands for, and the step that made it.
+        self.made: dict[int, tuple[Any, Tracker | None, int]] = {}
+        self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
         self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
         self.tracebacks: dict[int, OpaqueVar] = {}
         self._identity_keys: dict[int, TrackerKey] = {}
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
+        self.modes += [self.wrap(mode, Const(mode, "torch_function_mode")) for mode in self.modes_outside]
 
     def release(self) -> None:
         """Let go of the program's objects now: trackers refer to each other, and objects that end are seen to end."""
@@ -172,15 +193,29 @@ class Capture:
         found = self.type_attrs.get(key, self)
         if found is not self:
             return found
+        if id(cls) in self.made:  # only the region can change it, and not its bases from outside
+            for base in cls.__bases__:
+                self.type_attr(base, name)
         found = ABSENT
         for base in cls.__mro__:
             if name in base.__dict__:
                 found = base.__dict__[name]
                 break
         self.type_attrs[key] = found
-        if not is_static_type(cls):
+        if not is_static_type(cls) and id(cls) not in self.made:
             self.guard(TypeAttr(cls, name, found))
         return found
+
+    def note_made(self, real: Any, tracker: Tracker | None) -> None:
+        """``real`` was made for a class of the region; what it stands for, if for anything but itself."""
+        self.made[id(real)] = real, tracker, self.break_step()
+        if tracker is not None:
+            self.memo[id(real)] = tracker
+
+    def born(self, value: Any) -> int | None:
+        """The step at which the region made an object, or its class, for real."""
+        found = self.made.get(id(value)) or self.made.get(id(type(value)))
+        return found[2] if found is not None else None
 
     def globals_var(self, globals_: dict[str, Any]) -> DictVar:
         found = self.globals_memo.get(id(globals_))
@@ -225,7 +260,7 @@ class Capture:
             return ConstVar(value, source)
         known = self.memo.get(id(value))
         if known is not None:
-            if known.source is not None and known.source != source:
+            if known.source is not None and known.source != source and id(value) not in self.made:
                 if type(known) is not ConstVar or is_inner_function(value):
                     self.guard(SameObject(known.source, source))
                 elif not isinstance(source, Const):
@@ -239,8 +274,7 @@ class Capture:
                 self.guard(IdIs(source, value))
             tracker = ConstVar(value, source)
         elif isinstance(value, torch.Tensor):
-            self.guard(TypeIs(source, kind))
-            tracker = OpaqueVar(value, source, "unsupported-tensor-subclass", kind.__qualname__)
+            tracker = wrap_tensor(self, value, source)
         else:
             tracker = wrap_object(self, value, source)
         self.memo[id(value)] = tracker
@@ -274,6 +308,8 @@ class Capture:
         """The tracker of ``fn(*args)``, of floats, sizes and numbers."""
         try:
             result = self.sizes.reals.call(fn, *args)
+        except Break:
+            raise
         except Exception as error:
             raise Raised(self.exception_var(error)) from error
         return FloatVar(result) if isinstance(result, Real) else self.from_python(result)
@@ -327,6 +363,8 @@ class Capture:
     def from_python(self, value: Any) -> Tracker:
         """The tracker of a value computed at capture time (fresh: no source)."""
         kind = type(value)
+        if self.made and (known := self.made.get(id(value))) is not None and known[1] is not None:
+            return known[1]
         if kind in (torch.SymInt, torch.SymBool, torch.SymFloat):
             number = plain_sizes(value)
             if isinstance(number, Real):
@@ -646,10 +684,17 @@ class Capture:
         call: Callable[..., Any],
     ) -> Tracker:
         """Run ``call`` on fakes and append the node; a result without tensors is a constant and needs no node."""
+        if self.modes or any([overrides(self, arg) for arg in (*args, *kwargs.values())]):
+            from .override_rules import handled
+
+            answer = handled(self, target, call, args, kwargs)
+            if answer is not None:
+                return answer
         pairs = [to_graph(self, arg) for arg in args]
         kw_pairs = {name: to_graph(self, arg) for name, arg in kwargs.items()}
         fake_args = [p[1] for p in pairs]
         fake_kwargs = {name: p[1] for name, p in kw_pairs.items()}
+        asked_before = self.sizes.asked
         try:
             with nullcontext() if self.is_faking else self.fake_mode:
                 value = ON_FAKES.get(target, call)(*fake_args, **fake_kwargs)
@@ -660,20 +705,31 @@ class Capture:
             ) from None
         except Unsupported as error:
             raise Break("unsupported-fake-op", str(error)) from None
+        except Break:
+            raise
         except Exception as error:  # natively, so that type, text and the place are eager's
             raise Break("exception-raised", f"{type(error).__name__}: {error}") from error
-        if value is not None and not contains_tensor(value):
+        found = self.sizes.asked > asked_before
+        if found and type(self.builder) is not GraphBuilder:
+            raise Break("data-dependent-op", f"{target} in an inner function")
+        if value is not None and not contains_tensor(value) and not found:
             if type(value) in _RESULTS or isinstance(value, (tuple, list)):
                 return self.from_python(value)
             raise Break("unsupported-call", f"{target} returns a {type(value).__name__}")
+        for fake, spec, requires_grad in self.disguised:
+            if fake.spec != spec or fake.requires_grad != requires_grad:
+                raise Break("unsupported-tensor-subclass", "the metadata of a tensor made outside are changed")
         where = self.user_stack()
-        if self.unsafe is None and may_raise(kind, target, fake_args) and inside_try(self.frames):
+        risky = bool(self.sizes.unknown) or may_raise(kind, target, fake_args)
+        if self.unsafe is None and risky and inside_try(self.frames):
             self.unsafe = self.step, where
         node = self.builder.add_op(
             kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where
         )
         if self.builder.arrays:
             self.builder.check_arrays()
+        if found:
+            return self.builder.found_out(node, self.sizes, wrap_result(self, node, value, where))
         return wrap_result(self, node, value, where)
 
     def set_state(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -155,6 +155,8 @@ def _defaultdict_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     factory = cap.realize(args[1]) if len(args) > 1 else NONE
     if not is_same(cap, factory, NONE) and cap.type_attr(python_type(factory), "__call__") is ABSENT:
         raise cap.raise_(TypeError, "first argument must be callable or None")
+    if len(args) > 3:
+        raise cap.raise_(TypeError, f"dict expected at most 1 argument, got {len(args) - 2}")
     cap.realize(args[0]).slots["default_factory"] = factory  # type: ignore[attr-defined]
     _update(cap, own(cap, args[0], DictVar), args[2:], kwargs)
     return NONE

@@ -76,6 +76,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     operator_calls,
     operator_rules,
     optim_rules,
+    override_rules,
     script_rules,
     size_rules,
     tensor_attributes,
@@ -88,6 +89,7 @@ from .breaks import Break, Raised, RunEagerly, Stopped
 from .capture import Capture
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter
+from .overriding import handlers_off, plain_tensor, unseen, untouched
 from .reasons import BreakReason, StackFrame
 from .region import Region
 from .rerun import draws, may_run_again, run_again
@@ -162,7 +164,7 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
         if recompiles:
             _report_recompile(options, func, args, recompiles)
         try:
-            with collector_paused(), deep_recursion():
+            with collector_paused(), deep_recursion(), handlers_off():
                 varying = varying_integers(func, args) if recompiles else frozenset()
                 region = capture_region(func, args, options, varying, sizes.of(code))
         except _Eager as eager:
@@ -467,10 +469,11 @@ def _finish(
     params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
     if cap.builder.op_count or residual.outputs:
         gm = cap.builder.finish(residual.outputs, cap.restore_calls)
-        start = time.perf_counter()
-        compiled = options.backend(gm, [*cap.builder.input_tensors, *cap.builder.size_hints])
         # Compiled, it would have one node in autograd's graph; the program is about to look at eager's.
         gm.meta["history_read"] = reason is not None and reason.code == "grad-fn-read"
+        start = time.perf_counter()
+        examples = [plain_tensor(t) for t in cap.builder.input_tensors]
+        compiled = options.backend(gm, [*examples, *cap.builder.size_hints])
         timings["backend"] = time.perf_counter() - start
         again = may_run_again(cap.builder, getattr(compiled, "writes_last", False))
         if cap.unsafe is not None and not again:
@@ -479,6 +482,8 @@ def _finish(
             raise _Restart(step, _reason("exception-raised", detail, stack, None))
         if cap.state_log or cap.guarded:
             compiled = protected(compiled, changed_facts(cap))
+        if cap.disguised or cap.modes_outside:
+            compiled = unseen(compiled)
         residual.names["__graph"] = Disabled(compiled)
         inputs = "__in" if len(residual.fetch) == residual.graph_inputs else f"__in[:{residual.graph_inputs}]"
         if cap.builder.arrays:
@@ -492,6 +497,7 @@ def _finish(
         head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
         if again:
             head = _running_again(head, residual, _as_arguments(code, params))
+        head += residual.retyped
     if cap.repeated:
         eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
         head = [*(call.before(residual, eagerly) for call in cap.repeated), *head]
@@ -505,7 +511,7 @@ def _finish(
     body = [*head, *residual.lines, *state, tail]
     name = re.sub(r"\W+", "_", code.co_name) + ("_resumed" if origin(code) else "") + "_compiled"
     replacement, text = build_function(name, params, residual, body)
-    with stage("guards"):
+    with stage("guards"), torch._C.DisableTorchFunction():
         start = time.perf_counter()
         guards = _all_guards(cap) + _size_guards(cap, residual)
         check = compile_guards(guards, residual.fetch, len(args))
@@ -584,7 +590,11 @@ def _all_guards(cap: Capture) -> list[Any]:
 def _size_guards(cap: Capture, residual: Residual) -> list[Any]:
     """What the region takes for granted of the sizes that vary: the facts, and the ranges of those it uses."""
     table = cap.sizes
-    facts = [(fact.relation, fact.where) for fact in table.facts_by_relation.values()]
+    facts = [
+        (fact.relation, fact.where)
+        for fact in table.facts_by_relation.values()
+        if not table.is_unknown(fact.relation.lhs, fact.relation.rhs)  # which the graph checks
+    ]
     used = {symbol for relation, _ in facts for symbol in free(relation.distance)} | table.relied_on
     fetched = set(residual.fetch)
     guards = []
@@ -635,12 +645,13 @@ def _writable_guards(cap: Capture) -> list[Any]:
         for source, tensor, (fake, version) in zip(
             builder.input_sources, builder.input_tensors, builder.input_versions
         )
-        if tensor.requires_grad and fake._version != version and _may_be_written(tensor)
+        if fake.requires_grad and fake._version != version and _may_be_written(tensor)
     ]
 
 
 def _may_be_written(tensor: torch.Tensor) -> bool:
-    return not (tensor.requires_grad and (tensor.is_leaf or is_view_of_leaf(tensor)))
+    with untouched(tensor):
+        return not (tensor.requires_grad and (tensor.is_leaf or is_view_of_leaf(tensor)))
 
 
 def _alias_guards(cap: Capture) -> list[Any]:
@@ -676,6 +687,7 @@ def _tail(residual: Residual, end: _End) -> str:
             detail = f"generator {name} is left inside a try or with, which ends when it is dropped"
             raise RunEagerly("generator", detail, earlier=generator.born)
     result = residual.expr(end) if isinstance(end, Tracker) else _handover(residual, end)
+    residual.lines += [call.line(residual) for call in residual.cap.put_off]
     residual.effects()
     residual.finish_loops()
     return f"return {result}"  # the hook calls the stub that is handed over once this frame is gone

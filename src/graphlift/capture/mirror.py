@@ -50,6 +50,7 @@ from .trackers import (
     LazyVar,
     ListVar,
     ObjectVar,
+    OpaqueVar,
     SetVar,
     SliceVar,
     TensorVar,
@@ -103,6 +104,8 @@ class Mirror:
             if tracker.source is not None and type(tracker.value) is not int:
                 self.originals.setdefault(id(tracker.value), (tracker.value, tracker))
             return tracker.value
+        if type(tracker) is OpaqueVar and issubclass(python_type(tracker), str):
+            raise Break(tracker.code, tracker.detail)
         if type(tracker) is SliceVar:
             return slice(*(self.give(part) for part in tracker.parts))
         if type(tracker) is TupleVar:
@@ -266,6 +269,8 @@ class Mirror:
 
 def run(cap: Capture, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
     """``fn(*args, **kwargs)`` for real."""
+    if isinstance(fn, types.ClassMethodDescriptorType) and args:
+        fn, args = fn.__get__(None, cap.value_of(args[0])), args[1:]
     mirror = Mirror(cap)
     is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
     real = [mirror.open(arg, receiver=is_method and index == 0) for index, arg in enumerate(args)]

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ..guards import Const, Source
-from ..shapes.expr import Expr, Real, SizeLike, free, render
+from ..shapes.expr import Expr, Real, SizeLike, Symbol, free, render
 from .arrays import known_array, memory_of
 from .breaks import RunEagerly
 from .called_iterators import CalledIter, FixedIter, ReversedIter
@@ -81,6 +81,15 @@ def advanced(iterator: Any, count: int) -> Any:
     return iterator
 
 
+class GraphNumber:
+    """A number that the graph gives: what only running it finds out."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+
 class Residual:
     """Collects the lines of one replacement."""
 
@@ -94,8 +103,10 @@ class Residual:
         self.memo: dict[int, str] = {}
         self.open: set[int] = set()
         self.cyclic: set[int] = set()
-        self.outputs: list[TensorVar] = []
+        self.outputs: list[TensorVar | GraphNumber] = []
+        self.numbers: dict[Symbol, str] = {}
         self.output_names: dict[int, str] = {}
+        self.retyped: list[str] = []  # what makes outputs of the graph instances of their classes
         self.loops: dict[int, tuple[str, Tracker]] = {}
         self.late: list[str] = []  # lines for after the effects
         self.counter = 0
@@ -108,6 +119,8 @@ class Residual:
 
     def constant(self, value: Any, hint: str = "const") -> str:
         """The name of an object bound in the replacement's globals."""
+        if self.cap.made:
+            self._check_made(value)
         if type(value) in _LITERALS and (type(value) is not int or abs(value) < 1 << 62):
             return repr(value)
         for name, held in self.names.items():
@@ -120,7 +133,20 @@ class Residual:
         self.names[name] = value
         return name
 
+    def _check_made(self, value: Any) -> None:
+        """What belongs to a class of the region is made anew in each call, by the program itself."""
+        born = self.cap.born(value)
+        if born is not None:
+            name = getattr(value, "__qualname__", type(value).__qualname__)
+            raise RunEagerly("class-definition", f"{name}, which outlives the region that made it", earlier=born)
+
     def load(self, source: Source) -> str:
+        if self.cap.made:
+            root = source
+            while root.parent is not None:
+                root = root.parent
+            if isinstance(root, Const):
+                self._check_made(root.obj)
         if isinstance(source, Const):
             return self.constant(source.obj, "object")
         position = self.fetch_index.get(source)
@@ -136,11 +162,22 @@ class Residual:
         if isinstance(size, Real):
             made = self.cap.sizes.reals.made.get(size)
             if made is None:
-                return self.load(self.cap.size_sources[size])
+                return self.symbol(size)
             args = [self.size(a) if isinstance(a, Expr) else self.constant(a, "number") for a in made.args]
             return f"{self.constant(made.fn)}({', '.join(args)})"
-        names = {symbol: self.load(self.cap.size_sources[symbol]) for symbol in free(size)}
+        names = {symbol: self.symbol(symbol) for symbol in free(size)}
         return f"({render(size, names)})"
+
+    def symbol(self, symbol: Symbol) -> str:
+        """The name of a symbol's value: loaded from its source, or what the graph found out."""
+        source = self.cap.size_sources.get(symbol)
+        if source is not None:
+            return self.load(source)
+        name = self.numbers.get(symbol)
+        if name is None:
+            name = self.numbers[symbol] = f"g{len(self.outputs)}"
+            self.outputs.append(GraphNumber(self.cap.size_node(symbol)))
+        return name
 
     def line(self, text: str) -> None:
         self.lines.append(text)
@@ -184,6 +221,8 @@ class Residual:
         if name is None:
             name = self.output_names[id(tensor)] = f"g{len(self.outputs)}"
             self.outputs.append(tensor)
+            if tensor.cls is not torch.Tensor:
+                self.retyped.append(f"{name}.__class__ = {self.constant(tensor.cls)}")
         return name
 
     def exprs(self, trackers: list[Tracker]) -> str:

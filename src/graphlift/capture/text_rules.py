@@ -6,16 +6,22 @@ Always: text that depends on values not known while capturing is a `Break`.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import reprlib
 import types
 from typing import Any
 
+from ..guards import Const
 from . import polyfills
 from .attributes import get_attr, python_type
 from .breaks import Break
-from .calls import call, call_special
+from .calls import CODE_RULES, call, call_special
 from .capture import Capture, NotConst
 from .mirror import run
 from .protocol import evaluate, iterate
+from .protocol.comparison import OPERATORS
+from .reordered import is_late, join, show
 from .rules import rule
 from .trackers import (
     ConstVar,
@@ -23,6 +29,7 @@ from .trackers import (
     DictVar,
     ListVar,
     ObjectVar,
+    OpaqueVar,
     SetVar,
     TensorVar,
     Tracker,
@@ -34,6 +41,19 @@ Args = list[Tracker]
 Kwargs = dict[str, Tracker]
 
 
+def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
+    """An operator on what nothing is known of; texts are joined."""
+    if symbol == "+" and python_type(left) is str and python_type(right) is str:
+        with contextlib.suppress(NotConst):
+            return join(cap, [left, right])
+    opaque = left if type(left) is OpaqueVar else right
+    assert type(opaque) is OpaqueVar
+    raise Break(opaque.code, opaque.detail)
+
+
+OPERATORS[OpaqueVar] = _operate
+
+
 @rule(str)
 def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if not args:
@@ -41,6 +61,10 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) > 1:
         return run(cap, str, args, kwargs)
     obj = cap.realize(args[0])
+    if type(obj) is TensorVar:
+        return show(cap, str, obj)
+    if is_late(cap, obj):
+        return obj
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__str__")
         if isinstance(raw, types.WrapperDescriptorType) and raw.__objclass__ in _PLAIN_TEXT_EXCEPTIONS:
@@ -92,6 +116,8 @@ def _exception_text(cap: Capture, error: ObjectVar, how: Any) -> Tracker:
 
 
 def _text_of(cap: Capture, result: Tracker, method: str) -> Tracker:
+    if is_late(cap, result):
+        return result
     if not isinstance(cap.value_of(result), str):
         raise cap.raise_(TypeError, f"{method} returned non-string (type {python_type(result).__name__})")
     return result
@@ -108,6 +134,8 @@ def _whole_value(cap: Capture, tracker: Tracker) -> Any:
 @rule(repr)
 def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
+    if type(obj) is TensorVar:
+        return show(cap, repr, obj)
     if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
         return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
     if type(obj) is ObjectVar and cap.type_attr(obj.cls, "__repr__") is BaseException.__repr__:
@@ -115,6 +143,29 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         values = [cap.value_of(call(cap, ConstVar(repr), [item], {})) for item in items]
         return ConstVar(f"{obj.cls.__name__}({', '.join(values)})")
     return _by_content(cap, repr, [obj], "unsupported-builtin", f"repr() of a {describe(obj)}")
+
+
+def _once(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
+    """The `__repr__` that `reprlib.recursive_repr` or `dataclass` wraps: that of an object inside itself is short."""
+    wrapper, source = fn.value, fn.source or Const(fn.value, fn.value.__qualname__)
+    inside = {
+        name: cap.read_cell(cap.wrap_cell_of(wrapper, source, index))
+        for index, name in enumerate(wrapper.__code__.co_freevars)
+        if name != "repr_running"
+    }
+    key = id(wrapper), id(cap.realize(args[0]))
+    if key in cap.shown:
+        return inside.get("fillvalue") or ConstVar("...")
+    cap.shown.add(key)
+    try:
+        return call(cap, inside["user_function"], args, kwargs)  # type: ignore[arg-type]
+    finally:
+        cap.shown.discard(key)
+
+
+for _make in (reprlib.recursive_repr(), getattr(dataclasses, "_recursive_repr", None)):
+    if _make is not None:
+        CODE_RULES[_make(lambda self: "").__code__] = _once
 
 
 @rule(ascii)
@@ -131,7 +182,9 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
     spec = cap.value_of(args[1]) if len(args) > 1 else ""
     if type(obj) is TensorVar:
-        raise Break("unsupported-call", "formatting of a tensor")
+        return show(cap, format, obj, spec)
+    if is_late(cap, obj) and not spec:
+        return obj
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__format__")
         if isinstance(raw, types.FunctionType):

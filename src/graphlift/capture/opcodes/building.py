@@ -25,6 +25,7 @@ from ..protocol import (
     mapping_items,
     next_item,
 )
+from ..reordered import join
 from ..trackers import (
     ConstVar,
     DictVar,
@@ -78,7 +79,7 @@ def _build_const_key_map(cap: Capture, frame: Frame, n: int) -> None:
 
 @op("BUILD_STRING")
 def _build_string(cap: Capture, frame: Frame, n: int) -> None:
-    frame.stack.append(ConstVar("".join(cap.value_of(part) for part in frame.popn(n))))
+    frame.stack.append(join(cap, frame.popn(n)))
 
 
 @op("BUILD_SLICE")

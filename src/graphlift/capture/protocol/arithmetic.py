@@ -92,6 +92,8 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str 
     for kind in kinds:
         if kind in OPERATORS:
             return OPERATORS[kind](cap, symbol, left, right)
+    if symbol == "%" and type(left) is ConstVar and isinstance(left.value, (str, bytes)):
+        return call(cap, ConstVar(type(left.value).__mod__), [left, right], {})
     if TensorVar in kinds:
         left, right = _number_inside(left), _number_inside(right)
         if ObjectVar not in (type(left), type(right)):
@@ -210,8 +212,6 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
         cap.complete(left)
         cap.complete(right)
         return DictVar({**left.known, **right.known}, cls=left.cls)
-    if symbol == "%" and type(left) is ConstVar and isinstance(left.value, str):
-        return call(cap, ConstVar(str.__mod__), [left, right], {})
     if symbol in "-&|^" and is_set(left) and is_set(right):
         first, second = set_keys(cap, left), set_keys(cap, right)
         chosen = {"-": first.keys() - second.keys(), "&": first.keys() & second.keys()}
