@@ -13,7 +13,7 @@ import importlib
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from graphlift import backends, config, control, extension, logs, sharing, stance
+from graphlift.data import dataclass
 from graphlift.errors import InvalidOption, NotCallable, RecompileError
 from graphlift.extension import frame
 from graphlift.marks import graph_break, is_compiling

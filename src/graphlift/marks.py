@@ -7,12 +7,12 @@ attributes on tensors. Always: the attributes are those torch.compile uses, so a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Literal, TypeVar
 
 import torch
 
+from graphlift.data import dataclass
 from graphlift.errors import InvalidOption, NotCallable
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,9 +7,11 @@ Always: frozen; everything a stage may want to tell the outside goes through `re
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from graphlift.data import dataclass
 
 if TYPE_CHECKING:
     from graphlift.capture.reasons import BreakReason

@@ -7,12 +7,12 @@ Always: the padding's cost is counted, so that the advice can show it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from graphlift.data import dataclass
 from graphlift.errors import InvalidOption
 
 

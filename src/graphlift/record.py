@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from graphlift.data import dataclass
 
 
 @dataclass(frozen=True, slots=True)

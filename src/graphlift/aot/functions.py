@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from .. import logs
+from ..data import dataclass
 from .compiled import Compiled, Partitioner, compile_graph
 from .joint import autocast_state
 from .record import Decompositions

@@ -7,12 +7,13 @@ Always: autograd itself, run on fakes above the recorder, decides every gradient
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
 
+from ..data import dataclass
 from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.mode import fakes_in
 from ..fake.ops import aten

@@ -10,12 +10,12 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from ..data import dataclass
 from ..fake import Spec
 from ..fake.corrections import contiguous_strides
 from ..fake.ops import aten

@@ -8,8 +8,8 @@ the memory they view.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
+from ..data import dataclass
 from ..fake.ops import aten
 from .costs import cost_ns, recomputable, repeatable
 from .cut import INFINITE, Network, min_cut

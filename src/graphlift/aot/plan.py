@@ -6,9 +6,10 @@ Always: index `slot` counts the forward graph's outputs, `input` the region's in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ..data import dataclass
 from ..fake import Spec
 from ..shapes.expr import Symbol
 from .reasons import FALLBACKS

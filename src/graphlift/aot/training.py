@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from ..data import dataclass
 from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol

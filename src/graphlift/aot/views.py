@@ -7,9 +7,9 @@ Always: replaying a tensor's path on its storage's base value gives the tensor's
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..data import dataclass
 from ..fake import Spec, Unsupported
 from ..fake.ops import aten
 from ..fake.spec import make_spec

@@ -10,10 +10,10 @@ import difflib
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from graphlift.data import dataclass
 from graphlift.errors import (
     BackendError,
     InvalidOption,

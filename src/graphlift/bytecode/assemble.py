@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import opcode as _opcode
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from graphlift.bytecode.instr import Positions
 from graphlift.bytecode.version import CACHES, TABLE
+from graphlift.data import dataclass
 
 _EXTENDED_ARG = _opcode.EXTENDED_ARG
 _OPMAP = _opcode.opmap

@@ -10,7 +10,6 @@ from __future__ import annotations
 import opcode as _opcode
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import CodeType
 
 from graphlift.bytecode.assemble import Cover, Item, Label, assemble
@@ -21,6 +20,7 @@ from graphlift.bytecode.identity import WeakIdentityMap
 from graphlift.bytecode.instr import JUMP, LOCAL, SHADOW, CodeInfo, Instr, Phys
 from graphlift.bytecode.rules import make_view
 from graphlift.bytecode.version import TABLE
+from graphlift.data import dataclass
 from graphlift.frame import _frame
 
 _OP = _opcode.opmap

@@ -8,11 +8,11 @@ RESTORE_CELL; around one that does not, x is a plain variable beside the cell, a
 from __future__ import annotations
 
 import opcode as _opcode
-from dataclasses import dataclass
 from typing import Any
 
 from graphlift.bytecode.dialect import effect, successors
 from graphlift.bytecode.instr import LOCAL, SHADOW, Handler, Phys
+from graphlift.data import dataclass
 
 #: op, argument, physical instructions, offset of the last of them
 Raw = tuple[str, Any, tuple[Phys, ...], int]

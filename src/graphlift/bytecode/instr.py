@@ -5,8 +5,10 @@ In: nothing. Out: plain frozen records. Always: jump arguments and handler targe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
+
+from graphlift.data import dataclass
 
 Positions = tuple[int | None, int | None, int | None, int | None]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import opcode as _opcode
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from graphlift.bytecode.instr import JUMP, LOCAL, RAW, Phys
+from graphlift.data import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction, once_differentiable
 from torch.utils import checkpoint
 
+from ..data import dataclass
 from .attributes import get_attr
 from .breaks import Break
 from .calls import call

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
+from ..data import dataclass
 from ..frame import call_disabled
 from ..guards import Const, Predicate
 from .attributes import LRU_CACHE

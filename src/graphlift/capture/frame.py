@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from ..bytecode import CodeInfo, ResumePoint, decode, origin
+from ..data import dataclass
 from ..guards import Attr, Const, DictItem, IdIs, SeqItem
 from .breaks import Break, Exhausted, Raised, Stopped
 from .capture import DIRECT, Capture, Link, NotConst

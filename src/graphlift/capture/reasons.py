@@ -13,9 +13,10 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from graphlift.data import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ Always: frozen; holds no tensors of the user's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from torch import fx
 
+from ..data import dataclass
 from ..guards import Guard
 from .reasons import BreakReason
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 from torch.nn import functional as F
 
+from ..data import dataclass
 from ..guards import Source
 from .breaks import Break, Raised
 from .capture import Capture

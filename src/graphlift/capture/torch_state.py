@@ -7,7 +7,6 @@ Always: one row per setter, with the fact that it changes; every fact is as befo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.backends import cuda, cudnn
 from torch.utils._device import DeviceContext
 
+from ..data import dataclass
 from ..guards import Predicate
 from .breaks import Break
 from .capture import Capture, NotConst

@@ -7,11 +7,12 @@ Always: derived from the schema, except the short tables below where the schema 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 import torch
+
+from graphlift.data import dataclass
 
 aten = torch.ops.aten
 Tag = torch.Tag

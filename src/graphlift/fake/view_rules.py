@@ -7,9 +7,9 @@ Always: what a layout takes for granted has been decided in the table; one row p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..data import dataclass
 from ..shapes.expr import Expr, Relation, SizeLike
 from ..shapes.table import SymbolTable
 from .ops import aten

@@ -7,9 +7,9 @@ Always: derived from the guards alone, in Python, after the C evaluator has said
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ..data import dataclass
 from . import guards as g
 from .explain import Unloadable, failure, load
 from .sources import describe_object

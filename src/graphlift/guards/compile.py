@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from graphlift.data import dataclass
 from graphlift.guards import _guards, explain
 from graphlift.guards import guards as g
 from graphlift.guards import sources as s

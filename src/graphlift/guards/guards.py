@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from graphlift.data import dataclass
 from graphlift.guards.sources import DictItem, Ref, Source, describe_object
 from graphlift.shapes.expr import Relation, Symbol
 

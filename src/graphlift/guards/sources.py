@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import types
 import weakref
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
+
+from graphlift.data import dataclass
 
 _PLAIN_KEYS = (str, int, float, bool, complex, bytes, type(None), tuple, frozenset)
 _HELD_STRONGLY = (

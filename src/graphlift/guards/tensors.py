@@ -13,9 +13,9 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from graphlift.data import dataclass
 from graphlift.guards import _guards
 from graphlift.guards.guards import Follows, GlobalState, TensorSpec, dispatch_keys
 

@@ -6,7 +6,7 @@ Always: every form is frozen and hashable, so that structurally equal kernels ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from graphlift.data import dataclass
 from graphlift.shapes.expr import Expr, SizeLike, Symbol, evaluate
 
 

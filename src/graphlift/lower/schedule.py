@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
+from graphlift.data import dataclass
 from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit, common_refinement, substitute
 from graphlift.lower.build import Extern, Graph, Place

@@ -7,12 +7,12 @@ Always: a value is a buffer (exists in memory), a view (an index map), a point (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 
+from graphlift.data import dataclass
 from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, Affine, Shape, contiguous_strides
 from graphlift.lower.expr import both, cast, const, where

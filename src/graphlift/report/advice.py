@@ -7,10 +7,11 @@ Always: counts what happened in this process; asking changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphlift import padding
+from graphlift.data import dataclass
 from graphlift.options import CompileEvent
 
 from .table import Table

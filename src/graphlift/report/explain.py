@@ -12,13 +12,14 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from graphlift import logs
 from graphlift.capture.reasons import BreakReason
+from graphlift.data import dataclass
 from graphlift.options import CompileEvent
 from graphlift.record import GraphRecord, recording
 from graphlift.report.table import Table

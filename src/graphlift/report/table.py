@@ -9,8 +9,9 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from graphlift.data import dataclass
 
 _NUMBER = (int, float)
 

@@ -7,13 +7,13 @@ Always: the callable does exactly what calling the overload with the step's argu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from graphlift.data import dataclass
 from graphlift.lower.affine import contiguous_strides
 from graphlift.lower.ir import ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
 from graphlift.shapes.expr import Expr

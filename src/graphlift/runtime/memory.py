@@ -8,11 +8,12 @@ Where sizes vary, storages share pools: which one is planned, where it lies is c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from graphlift.data import dataclass
 from graphlift.lower.interpret import extent_of
 from graphlift.lower.ir import CheckCall, ExternCall, KernelCall, Plan, Ref, ViewCall
 from graphlift.shapes.expr import SizeLike, smax

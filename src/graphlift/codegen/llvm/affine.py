@@ -7,10 +7,11 @@ Always: the interpreter gives the same result before and after; outer axes stay 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
+from graphlift.data import dataclass
 from graphlift.lower.affine import size_node
 from graphlift.lower.ir import Kernel, Loop, Node, Reduction, Store
 from graphlift.shapes.expr import Expr, SizeLike

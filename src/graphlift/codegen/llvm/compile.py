@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
 from graphlift.codegen.llvm.kernel import write_kernel
 from graphlift.codegen.llvm.target import Target, bind, host_target, target_machine
+from graphlift.data import dataclass
 from graphlift.errors import InternalError
 from graphlift.lower.ir import Kernel
 

@@ -6,12 +6,13 @@ Always: NaN wins min, max, argmax and argmin; argmax and argmin give the first p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
 from graphlift.codegen.llvm.ops import LOW_PRECISION, REGISTER, Emitter
 from graphlift.codegen.llvm.text import Builder, Value
+from graphlift.data import dataclass
 from graphlift.lower.ir import Reduction
 from graphlift.shapes.expr import SizeLike
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 
 from graphlift.codegen.llvm.schedule import Schedule, block_count, node_cycles
+from graphlift.data import dataclass
 from graphlift.lower.ir import Kernel, Node
 from graphlift.shapes.expr import SizeLike
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from graphlift.codegen.llvm.affine import Indices, axis_node, is_pointwise
 from graphlift.codegen.llvm.target import Target
 from graphlift.codegen.llvm.vmath import INLINE_FLOAT, SLEEF
+from graphlift.data import dataclass
 from graphlift.lower.ir import Kernel, Node, Store
 from graphlift.shapes.expr import Expr, SizeLike
 

@@ -7,11 +7,12 @@ Always: the stages together do what the kernel does; partial sums also make long
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from graphlift.codegen.llvm.affine import Sum, axis_node, build, rewrite
+from graphlift.data import dataclass
 from graphlift.lower.ir import BufferSpec, Kernel, Loop, Node, Reduction, Store
 from graphlift.shapes.expr import Expr, SizeLike
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import torch
 
+from graphlift.data import dataclass
 from graphlift.errors import UnsupportedCPU
 
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")

@@ -7,7 +7,9 @@ Always: an instruction is placed in the outermost region where its operands exis
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from graphlift.data import dataclass
 
 ELEMENT_BITS = {
     "i1": 1,
