@@ -303,3 +303,17 @@ def test_vmap_inplace(x):
 @torch_program(G)
 def test_grad_of_vmap(x):
     return torch.vmap(lambda r: (r**2).sum())(x).sum()
+
+
+def _manhattan(a, b):
+    return (a - b).abs().sum(-1)
+
+
+@torch_program(seeded(lambda: nn.PairwiseDistance()), G, X, real(3, 4, seed=3))
+def test_a_loss_that_calls_the_programs_functions(distance, a, b, c):
+    scale = a.sum()
+    losses = [
+        F.triplet_margin_with_distance_loss(a, b, c, distance_function=f)
+        for f in (distance, _manhattan, lambda x, y: (x * y).sum(-1) * scale)
+    ]
+    return losses
