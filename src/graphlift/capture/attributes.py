@@ -34,6 +34,7 @@ from .called_iterators import ReversedIter
 from .capture import Capture
 from .constants import PLAIN_CONSTANTS, is_static_type
 from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline
+from .overriding import PLAIN_TENSORS, defines, is_customized
 from .trackers import (
     NONE,
     NULL,
@@ -48,6 +49,7 @@ from .trackers import (
     MethodVar,
     ObjectVar,
     OpaqueVar,
+    PrivateVar,
     SetVar,
     SuperVar,
     TensorVar,
@@ -95,7 +97,7 @@ def python_type(tracker: Tracker) -> type:
         return type(tracker.value)  # type: ignore[attr-defined]
     if kind in (ObjectVar, DictVar, SetVar, TensorVar):
         return tracker.cls  # type: ignore[attr-defined]
-    if kind is OpaqueVar:
+    if kind in (OpaqueVar, PrivateVar):
         return type(tracker.value)  # type: ignore[attr-defined]
     if kind is DictViewVar:
         return {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}[tracker.kind]  # type: ignore
@@ -553,9 +555,9 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
     cls = self_var.value if is_class else python_type(self_var)  # type: ignore[attr-defined]
     mro = cls.__mro__
     for base in mro[mro.index(obj.cls) + 1 :]:
+        cap.type_attr(base, name)  # those without it are to stay so
         if name in base.__dict__:
             raw = base.__dict__[name]
-            cap.type_attr(base, name)
             if isinstance(raw, staticmethod):
                 return wrap_class_value(cap, base, name, raw.__func__)
             if isinstance(raw, (classmethod, types.ClassMethodDescriptorType)):
@@ -573,11 +575,41 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
 
 
 def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
+    if cap.modes or obj.cls not in PLAIN_TENSORS:
+        raw = cap.type_attr(obj.cls, name)
+        if isinstance(raw, types.GetSetDescriptorType) and name != "__class__":
+            from .override_rules import handled
+
+            if name not in TENSOR_VALUES or is_customized(cap, obj):
+                found = handled(cap, name, getattr, [obj, ConstVar(name)], {})
+                if found is not None:
+                    return found
+        elif raw is not ABSENT and raw is not cap.type_attr(torch.Tensor, name) and name != "__dict__":
+            own = _instance_attr(cap, obj, name) if not is_data_descriptor(raw) else None
+            return own if own is not None else bind_descriptor(cap, raw, obj, obj.cls, name)
+    return tensor_attr(cap, obj, name)
+
+
+def _instance_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
+    """What the tensor itself has under a name."""
+    own = cap.tensor_attrs.get(id(obj), {}).get(name)
+    real = _real_of(cap, obj)
+    if own is not None or real is None or obj.source is None:
+        return own
+    if name in real.__dict__:
+        return cap.wrap(real.__dict__[name], DictItem(InstanceDict(obj.source), name))
+    cap.guard(HasKey(InstanceDict(obj.source), name, False))
+    return None
+
+
+def tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
+    """An attribute that torch gives tensors, where no handler is to see that it is read."""
     own = cap.tensor_attrs.get(id(obj))
     if own is not None and ("grad" if name == "_grad" else name) in own:
         return own["grad" if name == "_grad" else name]
     if name in TENSOR_VALUES:
         if name in _UNGUARDED_VALUES and obj.source is not None:
+            _require_readable(cap, obj, name)
             cap.guard(Equals(Slot(obj.source, name), getattr(_real_of(cap, obj), name)))
         return cap.from_python(getattr(obj.fake, name))
     if name in TENSOR_VIEWS:
@@ -591,17 +623,16 @@ def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     raw = cap.type_attr(obj.cls, name)
     if isinstance(raw, (types.FunctionType, *C_METHODS)):
         return MethodVar(wrap_class_value(cap, obj.cls, name, raw), obj)
-    real = _real_of(cap, obj)
-    if real is not None and obj.source is not None:
-        if name in real.__dict__:
-            return cap.wrap(real.__dict__[name], DictItem(InstanceDict(obj.source), name))
-        cap.guard(HasKey(InstanceDict(obj.source), name, False))
-    if raw is ABSENT:
-        return None
+    real, found = _real_of(cap, obj), _instance_attr(cap, obj, name)
+    if found is not None or raw is ABSENT:
+        return found
+    _require_readable(cap, obj, name)
     if name == "grad_fn" and obj.fake.grad_fn is None:
         if real is not None and obj.source is not None:
             cap.guard(IdIs(Slot(obj.source, "grad_fn"), None))
         return NONE
+    if name == "grad_fn" and obj.source is None:
+        raise Break("grad-fn-read", "grad_fn of a tensor made in the captured code")
     raise Break("unsupported-attribute", f"{name} of a tensor")
 
 
@@ -611,7 +642,14 @@ def _real_of(cap: Capture, obj: TensorVar) -> torch.Tensor | None:
     return cap.builder.input_tensors[cap.builder.input_sources.index(obj.source)]
 
 
+def _require_readable(cap: Capture, obj: TensorVar, name: str) -> None:
+    """Guards read it too, and are to run no code of the program's. Raises: Break where that would run some."""
+    if obj.source is not None and defines(cap, obj.cls):
+        raise Break("unsupported-tensor-subclass", f"{name} of a {obj.cls.__name__} made outside")
+
+
 def _tensor_grad(cap: Capture, obj: TensorVar) -> Tracker:
+    _require_readable(cap, obj, "grad")
     real = _real_of(cap, obj)
     if real is None or obj.source is None:
         raise Break("unsupported-attribute", "grad of a tensor made in the captured code")
@@ -630,8 +668,6 @@ def _cell_attr(cap: Capture, obj: CellVar, name: str) -> Tracker | None:
     return None
 
 
-    if name == "grad_fn" and obj.source is None:
-        raise Break("grad-fn-read", "grad_fn of a tensor made in the captured code")
 def _opaque_attr(cap: Capture, obj: OpaqueVar, name: str) -> Tracker | None:
     raise Break(obj.code, f"attribute {name} of {obj.detail}")
 
@@ -675,6 +711,8 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
             cap.dict_set(obj.attrs, name, value)
     elif type(obj) is CellVar and name == "cell_contents":
         write_cell(cap, obj, value)
+    elif type(obj) is ConstVar and id(obj.value) in cap.made and isinstance(obj.value, type):
+        _write_class(cap, obj, name, value)
     elif type(obj) is TensorVar:
         from .tensor_attributes import set_tensor_attr
 
@@ -685,6 +723,18 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
         raise cap.raise_(AttributeError, f"'{python_type(obj).__name__}' object has no attribute '{name}'")
     else:
         raise Break("attribute-mutation", f"{name} of {describe(obj)}")
+
+
+def _write_class(cap: Capture, obj: ConstVar, name: str, value: Tracker | None) -> None:
+    """Set or (None) delete an attribute of a class that the region made."""
+    from .class_rules import set_class_attr
+
+    method = cap.type_attr(type(obj.value), "__delattr__" if value is None else "__setattr__")
+    if isinstance(method, types.FunctionType):
+        args = [obj, ConstVar(name)] if value is None else [obj, ConstVar(name), value]
+        inline(cap, ConstVar(method, Const(method, method.__qualname__)), args, {})
+    else:
+        set_class_attr(cap, obj.value, name, value)
 
 
 def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
@@ -745,6 +795,9 @@ def _set_exception_field(cap: Capture, obj: ObjectVar, name: str, value: Tracker
 def del_attr(cap: Capture, obj: Tracker, name: str) -> None:
     """``del obj.name``."""
     obj = cap.realize(obj)
+    if type(obj) is ConstVar and id(obj.value) in cap.made and isinstance(obj.value, type):
+        _write_class(cap, obj, name, None)
+        return
     if type(obj) is not ObjectVar:
         raise Break("attribute-mutation", f"del {name} of {describe(obj)}")
     deleter = cap.type_attr(obj.cls, "__delattr__")

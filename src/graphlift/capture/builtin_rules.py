@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import copyreg
+import datetime
 import functools
 import time
 import types
@@ -30,7 +31,17 @@ from .attributes import (
     set_attr,
 )
 from .breaks import Break, Raised
-from .calls import call, call_special, is_callable, is_known, known_object, new_object, refuse, type_call
+from .calls import (
+    call,
+    call_special,
+    is_callable,
+    is_captured,
+    is_known,
+    known_object,
+    new_object,
+    refuse,
+    type_call,
+)
 from .capture import Capture
 from .mirror import run
 from .protocol import (
@@ -45,11 +56,13 @@ from .trackers import (
     NONE,
     ConstVar,
     DictVar,
+    FloatVar,
     IdVar,
     ListVar,
     ObjectVar,
     OpaqueVar,
     SetVar,
+    SizeVar,
     SuperVar,
     TensorVar,
     Tracker,
@@ -142,8 +155,11 @@ def _object_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
 
 
-@rule(object.__init_subclass__)
+@rule(object.__init_subclass__, vars(object)["__init_subclass__"])
 def _object_init_subclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if kwargs:  # it takes none
+        plain = vars(object)["__init_subclass__"].__get__(None, cap.value_of(args[0]))
+        evaluate(cap, plain, **dict.fromkeys(kwargs))
     return NONE
 
 
@@ -175,10 +191,12 @@ def _type_call(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(type)
 def _type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if kwargs:
+    if kwargs and len(args) != 3:
         return refuse(cap, type, args, kwargs)
+    if len(args) == 3:
+        return type_call(cap, type, args, kwargs)
     if len(args) != 1:
-        raise Break("unsupported-call", "a class made in the captured code")
+        return refuse(cap, type, args, kwargs)
     return (
         get_attr(cap, args[0], "__class__")
         if type(cap.realize(args[0])) is ConstVar
@@ -331,6 +349,16 @@ _breaking("print-or-io", print, input, open, warnings.warn, warnings.warn_explic
 _breaking(
     "print-or-io", time.time, time.perf_counter, time.monotonic, time.sleep, time.process_time, time.time_ns
 )
+_breaking(
+    "print-or-io",
+    *(
+        cls.__dict__[name]
+        for cls in (datetime.date, datetime.datetime)
+        for name in ("fromtimestamp", "today")
+        if name in cls.__dict__
+    ),
+    *(datetime.datetime.__dict__[name] for name in ("now", "utcnow", "timestamp", "astimezone")),
+)
 _breaking("frame-introspection", locals, globals, dir, eval, exec, compile)
 _breaking("dynamic-import", builtins.__import__)
 
@@ -354,6 +382,10 @@ def _number(cls: type) -> None:
         if args and type(cap.realize(args[0])) is TensorVar:
             if len(args) == 1 and not kwargs and is_known(cap.realize(args[0])):
                 return cap.emit("call_function", cls, args, kwargs, cls)
+            if len(args) == 1 and not kwargs and is_captured("item"):
+                item = call(cap, get_attr(cap, args[0], "item"), [], {})
+                if type(item) is SizeVar or cls is float and type(item) is FloatVar:
+                    return call(cap, ConstVar(cls), [item], {})
             raise Break("tensor-item", f"{cls.__name__}() of a tensor")
         return run(cap, cls, args, kwargs)
 

@@ -44,6 +44,7 @@ from .trackers import (
     MethodVar,
     ObjectVar,
     OpaqueVar,
+    PrivateVar,
     SetVar,
     TensorVar,
     Tracker,
@@ -93,6 +94,10 @@ def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs, link: Link | Non
     """``fn(*args, **kwargs)``; ``link``: what a call instruction passes on, that the callee's frame can be resumed."""
     fn = cap.realize(fn)
     kind = type(fn)
+    if kind is MethodVar and type(fn.self_var) is PrivateVar:  # type: ignore[attr-defined]
+        from .mirror import run
+
+        return run(cap, fn.func.value, [fn.self_var, *args], kwargs)  # type: ignore[attr-defined]
     if kind is MethodVar:
         return call(cap, fn.func, [fn.self_var, *args], kwargs, link)  # type: ignore[attr-defined]
     if kind is ConstVar:
@@ -207,7 +212,11 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
         if arranged is None:
             return refuse(cap, value, args, kwargs)
         return found(cap, *arranged)
-    if type(value) is types.MethodDescriptorType and value in SEARCHES and _meets_tensors(cap, value, args, kwargs):
+    if (
+        type(value) is types.MethodDescriptorType
+        and value in SEARCHES
+        and _meets_tensors(cap, value, args, kwargs)
+    ):
         return inline(cap, ConstVar(SEARCHES[value]), args, kwargs, link)
     mark = mark_of(value)
     if mark is not None:
@@ -224,6 +233,8 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
 
 #: What a call of a constant means, by its class.
 CONSTANT_CALLS: dict[type, Callable[[Capture, Any, Args, Kwargs], Tracker]] = {}
+
+
 def _seen_by_handlers(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker | None:
     """What modes and classes of arguments make of a function of torch's that has a rule."""
     if id(value) not in LEAF_BUILTINS:
@@ -239,7 +250,12 @@ def _seen_by_handlers(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> T
 
 #: Python functions with rules whose effects a handler could see.
 _OVERRIDABLE: frozenset[Any] = frozenset(
-    (torch.autograd.grad, torch.utils.checkpoint.checkpoint, torch._assert, torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+    (
+        torch.autograd.grad,
+        torch.utils.checkpoint.checkpoint,
+        torch._assert,
+        torch.autograd.Function.apply.__func__,
+    )  # type: ignore[attr-defined]
 )
 
 

@@ -71,6 +71,7 @@ from .trackers import (
     ListVar,
     ObjectVar,
     OpaqueVar,
+    PrivateVar,
     SetVar,
     SizeVar,
     SliceVar,
@@ -636,6 +637,8 @@ class Capture:
             return self.object_key(tracker)
         if type(tracker) is OpaqueVar:
             raise Break(tracker.code, tracker.detail)
+        if type(tracker) is PrivateVar:
+            raise Break("unsupported-object", f"a dictionary key of type {type(tracker.value).__name__}")
         return self.identity_key(tracker)
 
     def object_key(self, tracker: ObjectVar) -> TrackerKey:
@@ -718,7 +721,9 @@ class Capture:
             raise Break("unsupported-call", f"{target} returns a {type(value).__name__}")
         for fake, spec, requires_grad in self.disguised:
             if fake.spec != spec or fake.requires_grad != requires_grad:
-                raise Break("unsupported-tensor-subclass", "the metadata of a tensor made outside are changed")
+                raise Break(
+                    "unsupported-tensor-subclass", "the metadata of a tensor made outside are changed"
+                )
         where = self.user_stack()
         risky = bool(self.sizes.unknown) or may_raise(kind, target, fake_args)
         if self.unsafe is None and risky and inside_try(self.frames):

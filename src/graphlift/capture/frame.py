@@ -63,6 +63,7 @@ class Frame:
         "link",
         "locals",
         "loops",
+        "namespace",
         "pc",
         "stack",
         "step",
@@ -74,6 +75,7 @@ class Frame:
         self.globals_var = globals_var
         self.func = func
         self.locals: dict[str, Tracker] = {}
+        self.namespace: Tracker | None = None  # of the body of a class
         self.cells: dict[str, CellVar] = {}
         self.loops: dict[
             int, tuple[Tracker, int, int]

@@ -170,6 +170,42 @@ f(torch.ones(3))
 """,
         ),
         Reason(
+            "unbacked-size",
+            "a decision about a number that only the running graph knows",
+            "The number was read from a tensor, or is how many elements an operator found, and was captured as such "
+            "(config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops). Python needs an answer now.",
+            "State the fact with graphlift.check(condition) before it is needed: the graph then checks it in each call.",
+            example="""\
+@graphlift.config.patch(capture_scalar_outputs=True)
+def run(compiled):
+    compiled(torch.tensor(3), torch.ones(8))
+
+@graphlift.compile
+def f(count, x):
+    n = count.item()
+    if n > 5:
+        return x.sum()
+    return x * n
+
+run(f)
+""",
+            fixed="""\
+@graphlift.config.patch(capture_scalar_outputs=True)
+def run(compiled):
+    compiled(torch.tensor(3), torch.ones(8))
+
+@graphlift.compile
+def f(count, x):
+    n = count.item()
+    graphlift.check(n <= 5)
+    if n > 5:
+        return x.sum()
+    return x * n
+
+run(f)
+""",
+        ),
+        Reason(
             "print-or-io",
             "input or output (print, logging, files, warnings)",
             "The effect must happen at this point of every call, so it runs in Python between two graphs.",
@@ -188,6 +224,36 @@ def f(x):
     if not torch.compiler.is_compiling():
         print("step")
     return x * 2
+
+f(torch.ones(3))
+""",
+        ),
+        Reason(
+            "class-definition",
+            "class that is made by the captured code and outlives it, or that capture cannot make",
+            "Each call makes a class of its own; one that only the captured code sees is made once, while capturing.",
+            "Define the class outside the compiled function.",
+            example="""\
+@graphlift.compile
+def f(x):
+    class Result:
+        pass
+
+    result = Result()
+    result.value = x * 2
+    return result
+
+f(torch.ones(3))
+""",
+            fixed="""\
+class Result:
+    pass
+
+@graphlift.compile
+def f(x):
+    result = Result()
+    result.value = x * 2
+    return result
 
 f(torch.ones(3))
 """,
@@ -440,6 +506,27 @@ f(torch.ones(3))
             example="""\
 @graphlift.compile
 def f(x):
+    return x * 2, x.grad_fn
+
+f(torch.ones(3, requires_grad=True) * 1)
+""",
+            fixed="""\
+@graphlift.compile
+def f(x):
+    return x * 2
+
+f(torch.ones(3, requires_grad=True)).grad_fn
+""",
+        ),
+        Reason(
+            "grad-fn-read",
+            "grad_fn of a tensor made in the captured code",
+            "Hooks on the node, and its successors, are those of operators in eager; a compiled graph has one node for all. "
+            "`Module.register_backward_hook` reads it too.",
+            "Use `Tensor.register_hook` or `Module.register_full_backward_hook`, or read it outside the compiled function.",
+            example="""\
+@graphlift.compile
+def f(x):
     y = x * 2
     return y, y.grad_fn
 
@@ -448,9 +535,11 @@ f(torch.ones(3, requires_grad=True))
             fixed="""\
 @graphlift.compile
 def f(x):
-    return x * 2
+    y = x * 2
+    y.register_hook(lambda grad: grad * 2)
+    return y
 
-f(torch.ones(3, requires_grad=True)).grad_fn
+f(torch.ones(3, requires_grad=True))
 """,
         ),
         Reason(
@@ -506,27 +595,6 @@ def f(x, step):
 
 for step in range(20):
     f(torch.ones(3), step)
-def f(x):
-    return x * 2, x.grad_fn
-
-f(torch.ones(3, requires_grad=True) * 1)
-""",
-            fixed="""\
-@graphlift.compile
-def f(x):
-    return x * 2
-
-f(torch.ones(3, requires_grad=True)).grad_fn
-""",
-        ),
-        Reason(
-            "grad-fn-read",
-            "grad_fn of a tensor made in the captured code",
-            "Hooks on the node, and its successors, are those of operators in eager; a compiled graph has one node for all. "
-            "`Module.register_backward_hook` reads it too.",
-            "Use `Tensor.register_hook` or `Module.register_full_backward_hook`, or read it outside the compiled function.",
-            example="""\
-@graphlift.compile
 """,
             fixed="""\
 @graphlift.compile(dynamic=False)

@@ -24,7 +24,7 @@ from ..guards import Const, Source
 from ..shapes.expr import Expr, Real, SizeLike, Symbol, free, render
 from .arrays import known_array, memory_of
 from .breaks import RunEagerly
-from .called_iterators import CalledIter, FixedIter, ReversedIter
+from .called_iterators import CalledIter, FixedIter, ReversedIter, TeeIter
 from .capture import Capture
 from .constants import is_static_type
 from .frame import (
@@ -138,7 +138,9 @@ class Residual:
         born = self.cap.born(value)
         if born is not None:
             name = getattr(value, "__qualname__", type(value).__qualname__)
-            raise RunEagerly("class-definition", f"{name}, which outlives the region that made it", earlier=born)
+            raise RunEagerly(
+                "class-definition", f"{name}, which outlives the region that made it", earlier=born
+            )
 
     def load(self, source: Source) -> str:
         if self.cap.made:
@@ -517,7 +519,7 @@ class Residual:
         target.append(f"{name}.__setstate__({tracker.position})")
         return name
 
-    def _fixed_iterator(self, tracker: FixedIter) -> str:
+    def _fixed_iterator(self, tracker: FixedIter | TeeIter) -> str:
         detail = f"a {tracker.builtin.__name__} at a graph break or returned"
         raise RunEagerly("unsupported-object", detail, earlier=tracker.born)
 
@@ -657,6 +659,7 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     CalledIter: Residual._called_iterator,
     ReversedIter: Residual._reversed_iterator,
     FixedIter: Residual._fixed_iterator,
+    TeeIter: Residual._fixed_iterator,
     GeneratorVar: Residual._generator,
 }
 #: Iterators that no program can tell from others while only a loop holds them.

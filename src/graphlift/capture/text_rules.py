@@ -30,6 +30,7 @@ from .trackers import (
     ListVar,
     ObjectVar,
     OpaqueVar,
+    PrivateVar,
     SetVar,
     TensorVar,
     Tracker,
@@ -99,7 +100,7 @@ def _by_content(cap: Capture, fn: Any, args: Args, code: str, detail: str) -> Tr
     raise Break(code, detail)
 
 
-_CONTAINERS = (ListVar, TupleVar, DictVar, SetVar, DequeVar)
+_CONTAINERS = (ListVar, TupleVar, DictVar, SetVar, DequeVar, PrivateVar)
 
 
 #: Classes whose `__str__` shows the arguments and nothing else (NameError's knows of suggestions only in tracebacks).
@@ -181,6 +182,8 @@ def _ascii(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
     spec = cap.value_of(args[1]) if len(args) > 1 else ""
+    if type(spec) is not str:
+        return run(cap, format, args, kwargs)
     if type(obj) is TensorVar:
         return show(cap, format, obj, spec)
     if is_late(cap, obj) and not spec:

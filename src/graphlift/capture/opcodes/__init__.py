@@ -4,7 +4,7 @@ In: instructions, as `bytecode/` decodes them. Out: `HANDLERS`; `UNSUPPORTED` na
 Always: the modules here fill the table when they are imported; nothing else does.
 """
 
-from . import building, calls, exceptions, matching, names, operators, rest  # noqa: F401  (they fill the table)
+from . import building, calls, classes, exceptions, matching, names, operators, rest  # noqa: F401  (they fill the table)
 from .table import HANDLERS, UNSUPPORTED
 
 __all__ = ["HANDLERS", "UNSUPPORTED"]

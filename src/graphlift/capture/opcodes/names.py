@@ -33,6 +33,7 @@ from ..trackers import (
     ConstVar,
     LazyVar,
     SuperVar,
+    Tracker,
     describe,
 )
 from .table import op
@@ -101,6 +102,10 @@ def _load_closure(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("LOAD_DEREF")
 def _load_deref(cap: Capture, frame: Frame, name: str) -> None:
+    frame.stack.append(load_cell(cap, frame, name))
+
+
+def load_cell(cap: Capture, frame: Frame, name: str) -> Tracker:
     value = cap.read_cell(frame.cells[name])
     if value is None:
         if name in frame.code.co_cellvars:
@@ -112,7 +117,7 @@ def _load_deref(cap: Capture, frame: Frame, name: str) -> None:
             NameError,
             f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
         )
-    frame.stack.append(value)
+    return value
 
 
 @op("STORE_DEREF")
@@ -129,12 +134,16 @@ def _delete_deref(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("LOAD_GLOBAL")
 def _load_global(cap: Capture, frame: Frame, name: str) -> None:
+    frame.stack.append(global_value(cap, frame, name))
+
+
+def global_value(cap: Capture, frame: Frame, name: str) -> Tracker:
     value = cap.dict_get(frame.globals_var, name)
     if value is None:
         value = cap.dict_get(cap.builtins_var, name)
         if value is None:
             raise cap.raise_(NameError, f"name '{name}' is not defined")
-    frame.stack.append(value)
+    return value
 
 
 @op("STORE_GLOBAL")

@@ -17,15 +17,6 @@ HANDLERS: dict[str, Handler] = {}
 #: Canonical instructions that always run natively, and why.
 UNSUPPORTED: dict[str, str] = {
     "IMPORT_STAR": "imports every name of a module",
-    "LOAD_BUILD_CLASS": "defines a class inside the captured function",
-    "SETUP_ANNOTATIONS": "only in module and class bodies",
-    "LOAD_CLASSDEREF": "only in class bodies",
-    "LOAD_LOCALS": "only in class bodies",
-    "LOAD_FROM_DICT_OR_DEREF": "only in class bodies",
-    "LOAD_FROM_DICT_OR_GLOBALS": "only in class bodies",
-    "LOAD_NAME": "only in module and class bodies",
-    "STORE_NAME": "only in module and class bodies",
-    "DELETE_NAME": "only in module and class bodies",
     "GET_AWAITABLE": "coroutines run natively",
     "GET_AITER": "coroutines run natively",
     "GET_ANEXT": "coroutines run natively",
