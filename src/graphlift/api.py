@@ -428,7 +428,7 @@ def advise(compiled: Any) -> Advice:
 
     parts: list[Any] = [getattr(compiled, "__func__", compiled)]
     if isinstance(compiled, CompiledModule):
-        parts = [CompiledModule.__call__.__get__(compiled), compiled._graphlift_forward]
+        parts = [type(compiled).__call__.__get__(compiled), compiled._graphlift_forward]
     handlers = [p.handler for p in parts if isinstance(p, frame().CompiledCallable)]
     if not handlers:
         raise NotCallable(

@@ -17,6 +17,7 @@ from torch import nn
 from graphlift.errors import NotBuilt
 
 _REAL_CLASS = object.__dict__["__class__"]
+_OWN_SLOTS = ("__call__", "_graphlift_forward", "_graphlift_original", "_graphlift_settings")
 
 
 class CompiledModule(nn.Module):  # type: ignore[misc]
@@ -26,7 +27,7 @@ class CompiledModule(nn.Module):  # type: ignore[misc]
     An object made by other code from `type(compiled)` has no original and is a plain module of the original's class.
     """
 
-    __slots__ = ("__call__", "_graphlift_forward", "_graphlift_original", "_graphlift_settings")
+    __slots__ = ()
 
     _graphlift_original: nn.Module | None
     _graphlift_settings: Any
@@ -46,7 +47,7 @@ class CompiledModule(nn.Module):  # type: ignore[misc]
         original = object.__getattribute__(self, "_graphlift_original")
         if original is not None and type(original) is not _plain_class(type(self)):
             # The original changed its class since (parametrisation, lazy modules, sharding): follow it.
-            _REAL_CLASS.__set__(self, compiled_class(type(original)))
+            _follow(self, type(original))
             return getattr(self, name)
         return super().__getattr__(name)
 
@@ -76,6 +77,36 @@ class CompiledModule(nn.Module):  # type: ignore[misc]
 
     def _replicate_for_data_parallel(self) -> Any:
         return nn.Module._replicate_for_data_parallel(self._orig_mod)
+
+
+class _WithSlots(CompiledModule):
+    """The layout base of compiled modules whose own class has no slots: they may move between compiled classes."""
+
+    __slots__ = _OWN_SLOTS
+
+
+def _shared_slot(name: str, slot: types.MemberDescriptorType) -> property:
+    """A slot of the original's class: its value is the original's."""
+
+    def owner(module: CompiledModule) -> Any:
+        return module if module._graphlift_original is None else module._graphlift_original
+
+    return property(
+        lambda module: slot.__get__(owner(module)),
+        lambda module, value: slot.__set__(owner(module), value),
+        lambda module: slot.__delete__(owner(module)),
+        f"The slot {name!r}, shared with the original.",
+    )
+
+
+def _slots_of(plain: type) -> dict[str, types.MemberDescriptorType]:
+    """Slots that Python code declared in a class or its bases."""
+    found: dict[str, types.MemberDescriptorType] = {}
+    for base in reversed(plain.__mro__):
+        if "__slots__" in base.__dict__:
+            members = {n: v for n, v in vars(base).items() if type(v) is types.MemberDescriptorType}
+            found.update(members)
+    return found
 
 
 def _plain_copy(module: CompiledModule, copier: Callable[[nn.Module], nn.Module]) -> nn.Module:
@@ -111,7 +142,19 @@ def _set_class(self: CompiledModule, cls: type) -> None:
         _REAL_CLASS.__set__(self, cls)
     else:
         self._graphlift_original.__class__ = cls
-        _REAL_CLASS.__set__(self, compiled_class(cls))
+        _follow(self, cls)
+
+
+def _follow(module: CompiledModule, cls: type[nn.Module]) -> None:
+    """The original is of another class now."""
+    try:
+        _REAL_CLASS.__set__(module, compiled_class(cls))
+    except TypeError as error:
+        raise NotBuilt(
+            f"a compiled module cannot follow its original from {_plain_class(type(module)).__qualname__} to {cls.__qualname__}",
+            expected="classes without __slots__, or the same class",
+            hint="compile the module after its class has changed",
+        ) from error
 
 
 def _plain_class(cls: type) -> type[nn.Module]:
@@ -148,13 +191,17 @@ def compiled_class(plain: type[nn.Module]) -> type[CompiledModule]:
     }
     if hasattr(plain, "__del__"):
         namespace["__del__"] = _del_once
-    # Bases: CompiledModule's slots make it the layout base, so instances may move between compiled classes.
+    slots = _slots_of(plain)
+    if slots:
+        namespace["__slots__"] = _OWN_SLOTS
+        namespace.update((name, _shared_slot(name, slot)) for name, slot in slots.items())
+    base = CompiledModule if slots else _WithSlots
     try:
-        return types.new_class(plain.__name__, (CompiledModule, plain), {}, lambda ns: ns.update(namespace))
+        return types.new_class(plain.__name__, (base, plain), {}, lambda ns: ns.update(namespace))
     except TypeError as error:
         raise NotBuilt(
             f"modules of class {plain.__qualname__} cannot be shared: {error}",
-            expected="an nn.Module class whose instances keep their state in __dict__ (no __slots__)",
+            expected="an nn.Module class of which a subclass can be made",
             hint="compile its forward instead: module.forward = graphlift.compile(module.forward)",
         ) from error
 

@@ -235,18 +235,60 @@ def test_metaclass_and_class_attributes_are_the_originals() -> None:
     torch.testing.assert_close(compiled(X * 10), (X * 10).clamp(max=1))
 
 
-def test_module_with_slots_is_refused_with_a_way_out() -> None:
-    class Slotted(nn.Module):
-        __slots__ = ("by",)
+class Slotted(nn.Module):
+    __slots__ = ("__hidden", "by")
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + 1
+    def __init__(self, by: int = 1) -> None:
+        super().__init__()
+        self.by = by
+        self.linear = nn.Linear(3, 3)
 
-    with pytest.raises(NotBuilt, match=r"module\.forward = graphlift\.compile"):
-        graphlift.compile(Slotted(), backend="eager")
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.by += 1
+        return self.linear(x) * self.by
+
+    def hide(self, value: int) -> None:
+        self.__hidden = value
+
+    def hidden(self) -> int:
+        return self.__hidden
+
+
+class MoreSlots(Slotted):
+    __slots__ = ("more",)
+
+
+@pytest.mark.parametrize("cls", [Slotted, MoreSlots])
+def test_slots_are_shared(cls: type[Slotted]) -> None:
+    module = cls()
+    compiled = graphlift.compile(module, backend="eager")
+    torch.testing.assert_close(compiled(X), module.linear(X) * 2)
+    torch.testing.assert_close(compiled.forward(X), module.linear(X) * 3)
+    compiled.by = 10
+    assert module.by == 10
+    torch.testing.assert_close(compiled(X), module.linear(X) * 11)
+    module.hide(4)
+    assert compiled.hidden() == 4 and compiled._orig_mod is module and isinstance(compiled, cls)
+    del compiled.by
+    for each in (module, compiled):
+        with pytest.raises(AttributeError, match="object has no attribute 'by'"):
+            each.by  # noqa: B018
+    module.by = 1
+    copied = copy.deepcopy(compiled)
+    assert hasattr(copied, "by") == hasattr(copy.deepcopy(module), "by")
+    plain = type(compiled)(5)
+    torch.testing.assert_close(plain(X), plain.linear(X) * 6)
+    assert list(compiled.state_dict()) == list(module.state_dict())
+
+
+def test_module_with_slots_cannot_change_its_class() -> None:
+    class Other(Slotted):
+        pass
+
     module = Slotted()
-    module.forward = graphlift.compile(module.forward, backend="eager")  # type: ignore[method-assign]
-    torch.testing.assert_close(module(X), X + 1)
+    compiled = graphlift.compile(module, backend="eager")
+    with pytest.raises(NotBuilt, match="compile the module after its class has changed"):
+        compiled.__class__ = Other
 
 
 def test_signature_is_the_originals(pair: tuple[Net, Any]) -> None:
