@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from graphlift.marks import (
         allow_in_graph,
         assume_constant_result,
+        check,
         graph_break,
         is_compiling,
         mark_dynamic,
@@ -38,6 +39,7 @@ _HOMES: dict[str, str] = {
     "aot_function": "aot",
     "aot_module": "aot",
     "assume_constant_result": "marks",
+    "check": "marks",
     "compile": "api",
     "disable": "control",
     "explain": "api",
@@ -70,6 +72,7 @@ __all__ = [
     "aot_function",
     "aot_module",
     "assume_constant_result",
+    "check",
     "compile",
     "config",
     "disable",

@@ -82,6 +82,13 @@ def graph_break(msg: str = "") -> None:
     """Does nothing when Python runs the call; capture ends the graph here (reason `requested-break`, with `msg`)."""
 
 
+def check(cond: bool, message: str | Callable[[], str] = "") -> None:
+    """Raises RuntimeError unless `cond`. Captured, it is a fact that the graph checks in each call: what follows may
+    rely on it, of sizes that only the running graph knows too."""
+    if not cond:
+        raise RuntimeError(message() if callable(message) else message)
+
+
 # --- marks on tensors ---------------------------------------------------------------------------------------
 
 

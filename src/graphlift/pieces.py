@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from . import logs
 from .data import dataclass
-from .shapes.expr import Expr, Symbol, free
-from .shapes.node import expr_of, table_of
+from .record import Fallback, new_record
+from .shapes.expr import Expr, Real, Relation, Symbol, free, holds
+from .shapes.node import expr_of, table_of, to_symint
+from .shapes.table import Solved, SymbolTable, Undecided
 
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Sequence[Any]]]
 
@@ -30,6 +33,69 @@ class Part:
     results: list[str]
     drop: list[str] = field(default_factory=list)  # values that nothing needs after this step
     run: Callable[..., Sequence[Any]] | None = None
+    terms: Terms | None = None  # None: nothing varies that guards do not see
+
+    def __call__(self, given: Sequence[Any], compile_one: Compile) -> Sequence[Any]:
+        terms = self.terms
+        if self.run is None and (terms is None or terms.hold(given)):
+            self.run = (
+                compile_one(self.gm, given) if terms is None else terms.compile(self.gm, given, compile_one)
+            )
+        if self.run is None or (terms is not None and not terms.hold(given)):
+            return self.gm.forward(*given)  # type: ignore[no-any-return]
+        return self.run(*given)
+
+
+class Terms:
+    """What a part that is compiled while the program runs takes for granted of its numbers.
+
+    Such numbers are hints to its compilation as sizes are to a capture; what it asks of them is asked again in each
+    call, and where the answer differs, or a size is 0 or 1, the part runs as the program wrote it.
+    """
+
+    def __init__(self, gm: fx.GraphModule, table: SymbolTable) -> None:
+        nodes = list(gm.graph.nodes)
+        places = [n for n in nodes if n.op == "placeholder"]
+        self.table = table
+        self.places = [(k, expr_of(n.meta["val"])) for k, n in enumerate(places) if _is_number(n)]
+        self.sizes = {s for n in nodes if not _is_number(n) for s in _free(n.meta.get("val"))} & table.unknown
+        self.facts: list[Relation] = []
+        self.attempts = 0
+
+    def hold(self, given: Sequence[Any]) -> bool:
+        if any(symbol in self.sizes and given[k] < 2 for k, symbol in self.places):
+            return False
+        if not self.facts:
+            return True
+        env = {symbol: given[k] for k, symbol in self.places}
+        return all(free(fact.distance) <= env.keys() and holds(fact, env) for fact in self.facts)
+
+    def compile(
+        self, gm: fx.GraphModule, given: Sequence[Any], compile_one: Compile
+    ) -> Callable[..., Sequence[Any]] | None:
+        """The compiled part; None where these values are no hints for others."""
+        values = {symbol: given[k] for k, symbol in self.places}
+        floats = {s: v for s, v in values.items() if isinstance(s, Real)}
+        table = self.table.fork({s: v for s, v in values.items() if s not in floats}, floats, self.sizes)
+        for node in gm.graph.nodes:
+            if _is_number(node):
+                node.meta["val"] = to_symint(expr_of(node.meta["val"]), table)
+        self.attempts += 1
+        try:
+            run = compile_one(gm, given)
+        except (Solved, Undecided) as problem:
+            if self.attempts < _ATTEMPTS:
+                return None
+            why = str(problem) or "it works for one size only of those that the running graph finds out"
+            new_record(0).fallbacks.append(Fallback("aot", "part", why))
+            logs.warning(f"a part of a graph runs eagerly as captured: {why}")
+            return gm.forward  # type: ignore[no-any-return]
+        self.facts = [fact for fact in table.facts() if fact not in self.table.facts_by_relation]
+        table.freeze()
+        return run
+
+
+_ATTEMPTS = 3
 
 
 @dataclass(slots=True)
@@ -69,6 +135,7 @@ class Program:
         for step in self.steps:
             if isinstance(step, Part):
                 step.run = self.compile_one(step.gm, [values[name] for name in step.inputs])
+                step.terms = None
                 return
             if any(isinstance(values[name], Tensor) for name in step.inputs):
                 return
@@ -80,10 +147,8 @@ class Program:
             if isinstance(step, Single):
                 values[step.node.name] = step.run(values)
             else:
-                given = [values[name] for name in step.inputs]
-                if step.run is None:
-                    step.run = self.compile_one(step.gm, given)
-                values.update(zip(step.results, step.run(*given), strict=True))
+                outs = step([values[name] for name in step.inputs], self.compile_one)
+                values.update(zip(step.results, outs, strict=True))
             for name in step.drop:
                 del values[name]
         result: Sequence[Any] = fx.map_arg(self.result.args[0], lambda n: values[n.name])
@@ -113,8 +178,12 @@ def part_of(gm: fx.GraphModule, calls: list[fx.Node], after: set[fx.Node]) -> Pa
     after = {*after, next(n for n in reversed(gm.graph.nodes) if n.op == "output")}
     kept = [n for n in calls if not _is_number(n) and any(u in after for u in n.users)]
     graph.output(tuple(copies[n] for n in kept))
-    inputs = [n.name for n in graph.nodes if n.op == "placeholder"]
-    return Part(fx.GraphModule(gm, graph), inputs, [n.name for n in kept])
+    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    tables = [table for n in inputs if (table := table_of(n.meta.get("val"))) is not None]
+    part = Part(fx.GraphModule(gm, graph), [n.name for n in inputs], [n.name for n in kept])
+    if tables:
+        part.terms = Terms(part.gm, tables[0])
+    return part
 
 
 def _is_number(node: fx.Node) -> bool:

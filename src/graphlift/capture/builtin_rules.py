@@ -24,6 +24,7 @@ from .attributes import (
     find_attr,
     get_attr,
     has_attr,
+    instance_attr,
     object_attr,
     object_del_attr,
     object_set_attr,
@@ -231,8 +232,10 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     if type(value) is ConstVar:
         return isinstance(value.value, cls)
     if type(value) is TensorVar:
-        if cls in (torch.nn.Parameter, torch.nn.Buffer):
-            return value.cls is cls
+        marker = _MARKERS.get(cls)
+        if marker is not None and not issubclass(value.cls, cls):
+            mark = instance_attr(cap, value, marker)
+            return mark is not None and truth(cap, mark)
         if cls is torch.autograd.Variable:
             return True
         return issubclass(value.cls, cls) or (cls in _TENSOR_TYPES and isinstance(value.fake, cls))
@@ -254,6 +257,8 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     return isinstance(claimed, type) and issubclass(claimed, cls)
 
 
+#: What makes tensors of other classes instances too.
+_MARKERS: dict[Any, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 _TENSOR_TYPES = tuple(
     t
     for t in vars(torch).values()

@@ -545,6 +545,10 @@ def _construct_constant(cap: Capture, cls: Any, args: Args, kwargs: Kwargs) -> T
     try:
         values = [cap.value_of(arg) for arg in args]
     except NotConst:
+        if any(type(cap.realize(arg)) is PrivateVar for arg in args):
+            from .mirror import run
+
+            return run(cap, cls, args, kwargs)
         raise Break("unsupported-call", f"{cls.__name__} of values that are not constants") from None
     from .protocol import evaluate
 

@@ -16,14 +16,35 @@ import torch
 from torch import fx
 
 from ..guards import Source
-from ..shapes.expr import Expr, Real, Symbol, free
+from ..shapes.expr import Expr, Real, Relation, Symbol, free
 from ..shapes.node import size_nodes, to_symint
 from ..shapes.table import SymbolTable
 from .breaks import Break
-from .trackers import TensorVar
+from .trackers import FloatVar, ListVar, SizeVar, TensorVar, Tracker, TupleVar
 
 # numpy's scalars print as np.float64(0.5) in the code of a graph.
 fx.graph._register_custom_builtin("np", "import numpy as np", np)
+
+
+#: The functions that ask a relation of sizes.
+ASKED: dict[str, Callable[..., Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+def _requiring(error: type[Exception]) -> Callable[[bool, str], None]:
+    def require(condition: bool, message: str) -> None:
+        """`graphlift.check` or `torch._check`, while a graph runs."""
+        if not condition:
+            raise error(message)
+
+    return require
+
+
+REQUIRE = {error: _requiring(error) for error in (RuntimeError, IndexError, ValueError, TypeError)}
 
 
 class GraphBuilder:
@@ -85,6 +106,42 @@ class GraphBuilder:
             found.meta["example_value"] = found.meta["val"] = value
             self._sizes[size] = found
         return found
+
+    def found_out(self, node: fx.Node, table: SymbolTable, result: Tracker) -> Tracker:
+        """What only the running graph knows came out of ``node``: which node gives it. Parts of the graph end there."""
+        node.meta["between_parts"] = True
+        if type(result) in (SizeVar, FloatVar):
+            self._sizes[result.expr if type(result) is SizeVar else result.real] = node  # type: ignore[attr-defined]
+            return result
+        for tensor in result.items if type(result) in (TupleVar, ListVar) else [result]:  # type: ignore[attr-defined]
+            if type(tensor) is not TensorVar:
+                raise Break("data-dependent-op", f"the results of {node.target}")
+            tensor.node.meta["between_parts"] = True
+            for dim, size in enumerate(tensor.fake.spec.shape):  # type: ignore[attr-defined]
+                if size in table.unknown and size not in self._sizes:
+                    found = self.graph.create_node("call_method", "size", (tensor.node, dim), {})
+                    found.meta["example_value"] = found.meta["val"] = to_symint(size, table)
+                    found.meta["between_parts"] = True
+                    self._sizes[size] = found
+        return result
+
+    def check(
+        self,
+        relation: Relation,
+        error: type[Exception],
+        message: str,
+        table: SymbolTable,
+        sources: dict[Symbol, Source],
+    ) -> None:
+        """The relation is asked when the graph runs, which raises where it does not hold."""
+        sides = [
+            self.size_node(s, table, sources) if isinstance(s, Expr) else s
+            for s in (relation.lhs, relation.rhs)
+        ]
+        asked = self.graph.create_node("call_function", ASKED[relation.op], tuple(sides), {})
+        done = self.graph.create_node("call_function", REQUIRE[error], (asked, message), {})
+        asked.meta["between_parts"] = done.meta["between_parts"] = True
+        self.op_count += 1
 
     def place_sizes(self, table: SymbolTable, sources: dict[Symbol, Source]) -> None:
         """Make every symbol in the inputs' metadata an input of its own."""

@@ -59,6 +59,8 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
 def answered(cap: Capture, symbol: str, a: Any, b: Any) -> bool:
     """A comparison of floats, sizes and numbers in this call, and the guard that it has this answer."""
     fn, reals = COMPARE[symbol][0], cap.sizes.reals
+    if cap.sizes.is_unknown(*[x for x in (a, b) if isinstance(x, Expr)]):
+        raise cap.sizes.refuse(f"whether {reals.text(a)} {symbol} {reals.text(b)}")
     answer: bool = fn(reals.value(a), reals.value(b))
     symbols, left, right = reals.symbols(a, b), reals.function(a), reals.function(b)
 

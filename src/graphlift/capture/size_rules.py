@@ -12,25 +12,41 @@ from typing import Any
 
 import torch
 
+from .. import marks
 from ..shapes.expr import Relation, SizeLike
 from ..shapes.node import to_symint
 from .attributes import TYPES
-from .calls import TENSOR_METHODS, call_c
+from .breaks import Break
+from .calls import TENSOR_METHODS, call, call_c
 from .capture import Capture
 from .graph_values import GRAPH_ARGUMENTS, to_graph
+from .overriding import is_customized
 from .protocol import binary, compare, evaluate, iterate
 from .protocol.arithmetic import BINARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS
 from .real_rules import number_of, size_with_number
 from .residual import BUILDERS, Residual
 from .rules import RULES, rule
-from .trackers import ConstVar, ObjectVar, SizeVar, SliceVar, TensorVar, Tracker, TupleVar
+from .runtime_errors import inside_try
+from .trackers import (
+    NONE,
+    ConstVar,
+    ObjectVar,
+    SizeVar,
+    SliceVar,
+    TensorVar,
+    Tracker,
+    TruthVar,
+    TupleVar,
+    describe,
+)
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
 
 TYPES[SizeVar] = int
 TYPES[SliceVar] = slice
+TYPES[TruthVar] = bool
 
 
 def size_of(tracker: Tracker) -> SizeLike | None:
@@ -72,7 +88,10 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
         return _with_other(cap, symbol, left, right)
     if symbol in _RELATIONS:
         op, swapped = _RELATIONS[symbol]
-        return ConstVar(cap.sizes.decide(Relation(op, b, a) if swapped else Relation(op, a, b)))
+        relation = Relation(op, b, a) if swapped else Relation(op, a, b)
+        if cap.sizes.is_unknown(a, b) and cap.sizes.is_true(relation) is None:
+            return TruthVar(relation)
+        return ConstVar(cap.sizes.decide(relation))
     if symbol == "**" and isinstance(b, int) and 0 <= b <= 8:
         power: SizeLike = 1
         for _ in range(b):
@@ -170,7 +189,13 @@ def _slice_text(residual: Residual, tracker: SliceVar) -> str:
     return f"slice({residual.exprs(tracker.parts)})"
 
 
+def _truth_text(residual: Residual, tracker: TruthVar) -> str:
+    relation = tracker.relation
+    return f"({residual.size(relation.lhs)} {relation.op} {residual.size(relation.rhs)})"
+
+
 BUILDERS[SizeVar] = _size_text
+BUILDERS[TruthVar] = _truth_text
 BUILDERS[SliceVar] = _slice_text
 
 
@@ -204,7 +229,7 @@ _keeping_length = RULES[len]
 def _len(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) == 1 and not kwargs:
         only = cap.realize(args[0])
-        if type(only) is TensorVar and only.fake.dim() > 0:
+        if type(only) is TensorVar and only.fake.dim() > 0 and not is_customized(cap, only):
             return cap.size_var(only.fake.spec.shape[0])
     return _keeping_length(cap, args, kwargs)
 
@@ -254,3 +279,56 @@ def _shape_add(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     joined = left + right
     probe = torch.Size([1]) + (1,)
     return shape_var(cap, joined) if type(probe) is torch.Size else TupleVar(joined)
+
+
+# --- promises ---------------------------------------------------------------------------------------------------
+
+#: torch's functions that raise unless a condition holds, and what they raise.
+_CHECKS: dict[Any, type[Exception]] = {
+    torch._check: RuntimeError,
+    torch._check_index: IndexError,
+    torch._check_value: ValueError,
+    torch._check_type: TypeError,
+    marks.check: RuntimeError,
+}
+_NO_MESSAGE = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+def _check_rule(fn: Callable[..., Any], error: type[Exception]) -> None:
+    @rule(fn)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        given = dict(zip(("cond", "message"), args)) | kwargs
+        asked = cap.realize(given.get("cond", NONE))
+        if type(asked) is ConstVar and asked.value is True:
+            return NONE
+        if type(asked) is TensorVar or (type(asked) is not TruthVar and not _is_bool(asked)):
+            raise Break("data-dependent-branch", f"{fn.__name__}() of a {describe(asked)}")
+        text = _message(cap, given.get("message"), fn is marks.check)
+        if type(asked) is not TruthVar:
+            raise cap.raise_(error, text)
+        if cap.unsafe is None and inside_try(cap.frames):
+            cap.unsafe = cap.step, cap.user_stack()
+        cap.builder.check(asked.relation, error, text, cap.sizes, cap.size_sources)
+        cap.sizes.promise(asked.relation)
+        return NONE
+
+
+def _is_bool(tracker: Tracker) -> bool:
+    return type(tracker) is ConstVar and type(tracker.value) is bool
+
+
+def _message(cap: Capture, given: Tracker | None, ours: bool) -> str:
+    """What the error says: a text (ours), or what a function gives."""
+    message = NONE if given is None else cap.realize(given)
+    if type(message) is ConstVar and message.value is None:
+        return "" if ours else _NO_MESSAGE
+    if not (type(message) is ConstVar and isinstance(message.value, str)):
+        message = call(cap, message, [], {})
+    return str(cap.value_of(message))
+
+
+for _fn, _error in _CHECKS.items():
+    _check_rule(_fn, _error)

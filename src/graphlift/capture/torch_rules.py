@@ -15,7 +15,7 @@ import torch
 
 from .. import marks
 from .breaks import Break
-from .calls import TENSOR_METHODS, call
+from .calls import TENSOR_METHODS, call, is_captured
 from .capture import Capture
 from .protocol import (
     binary,
@@ -48,13 +48,6 @@ _constant(
     torch.jit.is_scripting,
     torch.jit.is_tracing,
     torch._jit_internal.is_scripting,
-    torch.overrides.has_torch_function,
-)
-_constant(
-    False,
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
 )
 _constant(
     True,
@@ -196,12 +189,15 @@ for _name in "nonzero masked_select unique unique_consecutive equal allclose arg
 
     @rule(_target)
     def _data_dependent(cap: Capture, args: Args, kwargs: Kwargs, name: str = _name) -> Tracker:
-        raise Break("data-dependent-op", f"torch.{name}")
+        if not is_captured(name):
+            raise Break("data-dependent-op", f"torch.{name}")
+        fn = getattr(torch, name)
+        return cap.emit("call_function", fn, args, kwargs, fn)
 
 
 @rule(torch.where)
 def _where(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if len(args) + len(kwargs) == 1:
+    if len(args) + len(kwargs) == 1 and not is_captured("nonzero"):
         raise Break("data-dependent-op", "torch.where with one argument")
     return cap.emit("call_function", torch.where, args, kwargs, torch.where)
 

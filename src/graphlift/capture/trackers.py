@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from ..guards import Source
-from ..shapes.expr import Expr, Real
+from ..shapes.expr import Expr, Real, Relation
 
 
 class Tracker:
@@ -333,6 +333,17 @@ class OpaqueVar(Tracker):
         self.detail = detail
 
 
+class PrivateVar(Tracker):
+    """A real object that the region made and keeps to itself; ``born``: where."""
+
+    __slots__ = ("born", "value")
+
+    def __init__(self, value: Any, born: int) -> None:
+        self.value = value
+        self.born = born
+        self.source = None
+
+
 class DictViewVar(Tracker):
     """``d.keys()``, ``d.values()`` or ``d.items()`` of a tracked dict."""
 
@@ -391,6 +402,16 @@ class FloatVar(Tracker):
         return f"FloatVar({self.real})"
 
 
+class TruthVar(Tracker):
+    """A relation of sizes that only the running graph can answer."""
+
+    __slots__ = ("relation",)
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation = relation
+        self.source = None
+
+
 class SliceVar(Tracker):
     """A slice with a bound that is no constant."""
 
@@ -424,6 +445,8 @@ def describe(tracker: Tracker) -> str:
     kind = type(tracker)
     if kind in (ObjectVar, DictVar, SetVar):
         return f"{tracker.cls.__name__} object"  # type: ignore[attr-defined]
+    if kind is PrivateVar:
+        return f"{type(tracker.value).__name__} object"  # type: ignore[attr-defined]
     if kind is ConstVar:
         return f"{type(tracker.value).__name__} {getattr(tracker.value, '__qualname__', None) or repr(tracker.value)[:80]}"  # type: ignore
     return kind.__name__.removesuffix("Var").lower()

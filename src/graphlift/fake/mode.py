@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..shapes.expr import Expr
 from ..shapes.table import SymbolTable
-from . import symbolic
+from . import symbolic, unknown
 from .checks import as_eager, check_arguments, check_overlap
 from .corrections import contiguous_strides, correct
 from .errors import DataDependent, Unsupported
@@ -76,6 +76,7 @@ class FakeMode(TorchDispatchMode):
     def __init__(self, sizes: SymbolTable | None = None) -> None:
         super().__init__()
         self.sizes = sizes  # None: every size is a number
+        self.unknown_sizes: SymbolTable | None = None  # where what only the running graph knows may be a symbol
         self._fakes: dict[int, tuple[weakref.ref, FakeTensor]] = {}
         self._homes: dict[int, tuple[list[weakref.ref], FakeStorage]] = {}
         self.reading_data = False  # whether the detach now dispatched is an access to `.data`
@@ -244,12 +245,9 @@ def require_plain(t: Tensor) -> None:
 
 
 def _is_plain(t: Tensor) -> bool:
-    cls = type(t)
-    return (
-        cls is torch.nn.Parameter
-        or cls is torch.nn.Buffer
-        or (isinstance(t, torch.nn.Parameter) and cls is Tensor)
-    )
+    cls: Any = type(t)
+    disabled = torch._C._disabled_torch_function_impl, torch._C._disabled_torch_dispatch_impl
+    return (cls.__torch_function__, cls.__torch_dispatch__) == disabled
 
 
 # -- keys --------------------------------------------------------------------------------------------------
@@ -609,7 +607,10 @@ def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwa
 
 
 def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    raise DataDependent(info.name)
+    found = unknown.result(mode, info.func, args, kwargs)
+    if found is None:
+        raise DataDependent(info.name)
+    return found
 
 
 def _higher_order(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
@@ -637,7 +638,10 @@ def _item(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
         return NotImplemented if not isinstance(t, Tensor) else t.item()
     known = value_of(t)
     if known is None:
-        raise DataDependent(func)
+        number = unknown.number(mode, t)
+        if number is None:
+            raise DataDependent(func)
+        return number
     return known.item()
 
 

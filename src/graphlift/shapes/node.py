@@ -293,7 +293,22 @@ class TruthNode:
     def guard_bool(self, file: Any = "", line: int = 0) -> bool:
         return self.bool_()
 
-    expect_true = guard_size_oblivious = guard_or_false = guard_or_true = guard_bool
+    expect_true = guard_bool
+
+    def _unless_unknown(self, otherwise: bool) -> bool:
+        """The answer; of what only the running graph knows, what torch takes for the general case."""
+        known = self.value if isinstance(self.value, bool) else self.table.is_true(self.value)
+        if known is None and self.table.is_unknown(self.value.lhs, self.value.rhs):
+            return otherwise
+        return self.bool_()
+
+    def guard_or_false(self, file: Any = "", line: int = 0) -> bool:
+        return self._unless_unknown(False)
+
+    guard_size_oblivious = guard_or_false
+
+    def guard_or_true(self, file: Any = "", line: int = 0) -> bool:
+        return self._unless_unknown(True)
 
     def statically_known_true(self, file: Any = "", line: int = 0) -> bool:
         known = self.value if isinstance(self.value, bool) else self.table.is_true(self.value)

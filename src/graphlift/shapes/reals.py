@@ -54,6 +54,18 @@ class Reals:
         self.names[real] = name
         return real
 
+    def unknown(self, key: Hashable, name: str) -> Real:
+        """A float that only the running graph knows."""
+        real = self._real(key, 1.625)
+        self.names[real] = name
+        self.table.unknown.add(real)
+        return real
+
+    def take(self, other: Reals, values: Mapping[Real, float]) -> None:
+        """What another table's floats are, with these values."""
+        self.values, self.keys = {**other.values, **values}, dict(other.keys)
+        self.made, self.names = dict(other.made), dict(other.names)
+
     def _real(self, key: Hashable, value: float) -> Real:
         known = self.table.known.reals
         real = known.get(key)
@@ -76,6 +88,13 @@ class Reals:
         if not any(isinstance(a, Expr) for a in args):
             return fn(*args)
         made = Call(fn, args)
+        total = fn in _TOTAL or (
+            fn is operator.truediv and isinstance(args[1], (int, float)) and args[1] != 0
+        )
+        if not total and self.table.is_unknown(*args):
+            raise self.table.refuse(
+                f"{getattr(fn, '__name__', fn)}() of a number that the graph reads from a tensor"
+            )
         try:
             result = fn(*[self.value(a) for a in args])
         except Exception:
@@ -176,6 +195,9 @@ class Reals:
             return (base[0] * factor, by) if 0 < factor <= _LARGEST_FACTOR else None
         return None
 
+
+#: Functions that give a float, and raise for none.
+_TOTAL = frozenset((float, operator.add, operator.sub, operator.mul, operator.neg, abs))
 
 _SYMBOLS: dict[Any, str] = {
     operator.add: "+",

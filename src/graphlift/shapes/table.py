@@ -7,7 +7,7 @@ Always: an answer is proven, or a recorded fact; a fact that fixes a symbol star
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import field
 
 from graphlift.data import dataclass
@@ -109,6 +109,9 @@ class SymbolTable:
         self._witness: Env | None = None
         self._proven: dict[Relation, bool] = {}
         self.relied_on: set[Symbol] = set()  # whose ranges answered a question
+        self.unknown: set[Symbol] = set()  # that only the running graph knows: their hints answer nothing
+        self.asked = 0  # how often an operator was captured that finds such out
+        self.refuse: Callable[[str], Exception] = Undecided  # what to raise where one would have to
         self._open: set[Relation] = set()  # what nothing proved, as long as no fact is added
         self.recipes: dict[object, object] = {}  # what operators give for sizes of this table
         self.reals = Reals(self)
@@ -157,6 +160,56 @@ class SymbolTable:
             relation = Relation("==", symbol, value)
             self.facts_by_relation[relation] = Fact(relation, solution.where)
         return value
+
+    def unknown_size(self, key: Hashable, name: str, bounds: Range) -> Symbol:
+        """A symbol for what the graph finds out; some hint stands for it where operators are tried."""
+        symbol = Symbol(f"u{len(self.unknown)}")
+        self.origins[symbol] = Origin(key, name, bounds)
+        self.hints[symbol], self.ranges[symbol] = 1009 + 2 * len(self.unknown), bounds
+        self.unknown.add(symbol)
+        self._witness = None
+        self._open.clear()
+        return symbol
+
+    def is_unknown(self, *sizes: SizeLike) -> bool:
+        """Whether only the running graph knows one of them."""
+        return bool(self.unknown) and any(not self.unknown.isdisjoint(self._of(size)) for size in sizes)
+
+    def _of(self, size: SizeLike) -> Iterable[Symbol]:
+        return self.reals.symbols(size) if isinstance(size, Real) else free(size)
+
+    def promise(self, relation: Relation) -> None:
+        """Take for granted what the graph checks. Raises: what `refuse` makes, where nothing satisfies it."""
+        self._record(relation)
+        if not self._all_hold(self.hints):
+            self.hints.update(self._satisfying(relation))
+            self.recipes.clear()
+
+    def _satisfying(self, relation: Relation) -> Env:
+        """Other hints of the unknown sizes, for which the facts hold."""
+        rng = random.Random(0)
+        for attempt in range(_WITNESS_TRIES):
+            unknown = sorted((s for s in self.unknown if not isinstance(s, Real)), key=lambda s: s.name)
+            env = {s: rng.randint(2, 8 + attempt * 4) for s in unknown}
+            if self._all_hold({**self.hints, **env}):
+                return env
+        raise self.refuse(f"no sizes were found for which {relation.render(self.names)}")
+
+    def fork(self, values: Env, floats: Mapping[Real, float], sizes: Iterable[Symbol]) -> SymbolTable:
+        """A table in which what was unknown has these values; `sizes` of them are sizes, none of them 0 or 1."""
+        known = Known(
+            dict(self.known.symbols),
+            dict(self.known.solutions),
+            dict(self.known.reals),
+            dict(self.known.fixed_reals),
+        )
+        made = SymbolTable(known)
+        made.hints = {**self.hints, **values}
+        recent_hints.update(values)
+        made.ranges = {**self.ranges, **dict.fromkeys(sizes, VARIES)}
+        made.origins, made.facts_by_relation = dict(self.origins), dict(self.facts_by_relation)
+        made.reals.take(self.reals, floats)
+        return made
 
     def resolve(self, size: SizeLike) -> SizeLike:
         """`size` in terms of symbols that nothing fixes."""
@@ -208,6 +261,8 @@ class SymbolTable:
             return answer
         if self.frozen:
             raise Undecided(f"{relation.render(self.names)} was not asked while the graph was captured")
+        if self.is_unknown(relation.lhs, relation.rhs):
+            raise self.refuse(f"whether {relation.render(self.names)}")
         answer = holds(relation, self.hints)
         fact = relation if answer else relation.negated()
         if fact.op == "==":
@@ -223,6 +278,8 @@ class SymbolTable:
         if self.is_true(Relation("==", size, value)) is not True:
             if self.frozen:
                 raise Undecided(f"{self.text(size)} is needed as a number after the guards were made")
+            if self.is_unknown(size):
+                raise self.refuse(f"{self.text(size)} as a number ({why})")
             fact = Relation("==", size, value)
             self._solve(fact, why)
             self._record(fact)
@@ -232,6 +289,8 @@ class SymbolTable:
         """A dimension's size, made certain to be 0, 1 or more than that: broadcasting and strides depend on it."""
         if isinstance(size, int) or self.is_true(Relation("<=", 2, size)):
             return size
+        if self.is_unknown(size):
+            return size  # where it is less, the graph runs as the program wrote it
         if self.hint(size) in (0, 1):
             return self.specialize(size, "sizes of 0 and 1 are compiled for themselves")
         self.decide(Relation("<=", 2, size))
@@ -247,6 +306,8 @@ class SymbolTable:
         }
         if self.frozen:
             raise Undecided(f"a size is needed as a number after the guards were made: {why}")
+        if self.is_unknown(*parts):
+            raise self.refuse(f"a number in place of {', '.join(sorted(map(str, parts)))}: {why}")
         symbols = sorted({s for part in parts for s in free(part)}, key=lambda s: (len(s.name), s.name))
         for symbol in symbols:
             if isinstance(symbol, Real):
@@ -337,7 +398,7 @@ class SymbolTable:
                 hint, limits = self.hints[symbol], self.ranges[symbol]
                 step = rng.choice((1, 1, 3, 8, 16, 64, hint)) * rng.randint(1, 3 + attempt // 40)
                 value = hint + step if rng.random() < 0.7 else hint - step
-                low, high = limits.lo, limits.hi
+                low, high = (2, limits.hi) if symbol in self.unknown else (limits.lo, limits.hi)
                 value = max(value, low) if low is not None else value
                 env[symbol] = min(value, high) if high is not None else value
             if all(env[s] == self.hints[s] for s in roots if self.ranges[s].lo != self.ranges[s].hi):

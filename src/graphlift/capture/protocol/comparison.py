@@ -23,6 +23,7 @@ from ..breaks import Break
 from ..calls import call_special
 from ..capture import Capture
 from ..constants import NUMPY_SCALARS, is_number
+from ..overriding import is_customized
 from ..trackers import (
     ArrayVar,
     ConstVar,
@@ -41,6 +42,7 @@ from ..trackers import (
     SizeVar,
     TensorVar,
     Tracker,
+    TruthVar,
     TupleVar,
 )
 from .iteration import evaluate, length, payload_of, sequence_items, set_keys
@@ -59,21 +61,29 @@ COMPARE: dict[str, tuple[Callable[..., Any], str, str]] = {
 OPERATORS: dict[type, Callable[[Capture, str, Tracker, Tracker], Tracker]] = {}
 
 
+#: Truth of kinds of trackers that have rules of their own.
+TRUTHS: dict[type, Callable[[Capture, Any], bool]] = {}
+
+
 def truth(cap: Capture, value: Tracker) -> bool:
     """``bool(value)``."""
     value = cap.realize(value)
     kind = type(value)
+    if kind in TRUTHS:
+        return TRUTHS[kind](cap, value)
     if kind is ConstVar:
         return bool(value.value)  # type: ignore[attr-defined]
     if kind is TensorVar:
         if value.fake.numel() != 1:  # type: ignore[attr-defined]
             raise Break("data-dependent-branch", f"truth of a tensor of shape {tuple(value.fake.shape)}")  # type: ignore
         known = value_of(value.fake)  # type: ignore[attr-defined]
-        if known is None:
+        if known is None or is_customized(cap, value):  # type: ignore[arg-type]
             raise Break("data-dependent-branch", "truth of a tensor")
         return bool(known)
     if kind is NumberVar:
         raise Break("data-dependent-branch", "truth of a number read from a tensor")
+    if kind is TruthVar:
+        return cap.sizes.decide(value.relation)  # type: ignore[attr-defined]
     if kind is FloatVar:
         return bool(truth(cap, compare(cap, "!=", value, ConstVar(0.0))))
     if kind is SizeVar:
