@@ -87,7 +87,7 @@ def observed(fn: Any, scope: dict[str, Any], calls: int = 3) -> Any:
 
 def function(body: str, before: str = "") -> tuple[Any, dict[str, Any]]:
     """The function, in a module of its own, which runs ``before`` first."""
-    scope: dict[str, Any] = {**SCOPE, "__name__": "program"}
+    scope: dict[str, Any] = {**SCOPE, "__name__": "tests.capture.library"}
     lines = "".join(f"    {line}\n" for line in body.strip("\n").split("\n"))
     exec(
         compile(f"{before}\ndef fn(x):\n    y = x + 1\n{lines}    return y * 2, q\n", "<program>", "exec"),

@@ -46,6 +46,8 @@ _DECLARED: dict[str, tuple[Any, ...]] = {
     "*a, fillvalue=None": (itertools.zip_longest,),
     "object, times=0": (itertools.repeat,),
     "iterable, func=None, *, initial=None": (itertools.accumulate,),
+    "iterable, key=None": (itertools.groupby,),
+    "iterable, n=2, /": (itertools.tee,),
     "f, a, /": (itertools.starmap, itertools.dropwhile, itertools.takewhile, itertools.filterfalse),
     "_a, /": (itertools.pairwise, itertools.cycle),
     "data, selectors": (itertools.compress,),

@@ -585,12 +585,12 @@ def _tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
                 if found is not None:
                     return found
         elif raw is not ABSENT and raw is not cap.type_attr(torch.Tensor, name) and name != "__dict__":
-            own = _instance_attr(cap, obj, name) if not is_data_descriptor(raw) else None
+            own = instance_attr(cap, obj, name) if not is_data_descriptor(raw) else None
             return own if own is not None else bind_descriptor(cap, raw, obj, obj.cls, name)
     return tensor_attr(cap, obj, name)
 
 
-def _instance_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
+def instance_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     """What the tensor itself has under a name."""
     own = cap.tensor_attrs.get(id(obj), {}).get(name)
     real = _real_of(cap, obj)
@@ -623,7 +623,7 @@ def tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     raw = cap.type_attr(obj.cls, name)
     if isinstance(raw, (types.FunctionType, *C_METHODS)):
         return MethodVar(wrap_class_value(cap, obj.cls, name, raw), obj)
-    real, found = _real_of(cap, obj), _instance_attr(cap, obj, name)
+    real, found = _real_of(cap, obj), instance_attr(cap, obj, name)
     if found is not None or raw is ABSENT:
         return found
     _require_readable(cap, obj, name)

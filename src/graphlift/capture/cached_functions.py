@@ -98,7 +98,7 @@ def peek(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _is_immutable(value: Any) -> bool:
-    if type(value) in (tuple, frozenset):
+    if isinstance(value, (tuple, frozenset)) and not getattr(value, "__dict__", None):
         return all(map(_is_immutable, value))
     return type(value) in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS)
 

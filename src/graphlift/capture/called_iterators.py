@@ -91,3 +91,27 @@ class FixedIter(SeqIter):
         if self.measure() != self.length:
             raise Break("unsupported-object", f"a {self.builtin.__name__} over what has changed")
         return super().next(cap)
+
+
+class TeeIter(IteratorVar):
+    """One of the iterators that `itertools.tee` makes: they share what was `seen` of the inner one."""
+
+    __slots__ = ("born", "builtin", "inner", "position", "seen")
+
+    def __init__(
+        self, cap: Capture, builtin: type, inner: Tracker, seen: list[Tracker], position: int = 0
+    ) -> None:
+        self.source = None
+        self.builtin = builtin
+        self.born = cap.step
+        self.inner = inner
+        self.seen = seen
+        self.position = position
+
+    def next(self, cap: Capture) -> Tracker:
+        from .protocol import next_item
+
+        if self.position == len(self.seen):
+            self.seen.append(next_item(cap, self.inner))
+        self.position += 1
+        return self.seen[self.position - 1]

@@ -6,10 +6,15 @@ Always: a constant's contents never change, so the value itself, or its identity
 
 from __future__ import annotations
 
+import array
 import datetime
 import enum
 import functools
+import hashlib
+import io
+import random
 import re
+import struct
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -59,6 +64,15 @@ IMMUTABLE_CONSTANTS: frozenset[type] = NUMPY_SCALARS | frozenset(
         datetime.timezone,
     )
 )
+#: Classes of C whose instances a region may make and use for real, and whether ``copy.copy`` makes the like of one.
+PRIVATE_CLASSES: dict[type, bool] = {
+    **dict.fromkeys((bytearray, array.array, random.Random, np.random.RandomState), True),
+    **dict.fromkeys((io.StringIO, io.BytesIO, memoryview, struct.Struct, np.random.Generator), False),
+    **dict.fromkeys({type(hashlib.new(name)) for name in hashlib.algorithms_guaranteed}, False),
+    **dict.fromkeys(
+        (type(iter(bytearray())), type(iter(array.array("b"))), type(iter(memoryview(b"")))), False
+    ),
+}
 IDENTITY_CONSTANTS: tuple[type, ...] = (
     types.FunctionType,
     types.BuiltinFunctionType,

@@ -15,18 +15,20 @@ import weakref
 from typing import Any
 
 from ..guards import Const
+from . import polyfills
 from .attributes import (
     find_attr,
     python_type,
 )
 from .breaks import Break
-from .calls import call, is_callable, refuse
-from .capture import Capture, NotConst
+from .calls import INSTANCE_CALLS, call, is_callable, refuse
+from .capture import Capture, Link, NotConst
 from .frame import inline
 from .protocol import (
     evaluate,
     is_same,
 )
+from .residual import OBJECT_BUILDERS
 from .rules import rule
 from .trackers import (
     NONE,
@@ -127,6 +129,32 @@ def _signature(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(inspect.getfullargspec)
 def _full_arg_spec(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return evaluate(cap, inspect.getfullargspec, _described(cap, args[0]))
+
+
+_KEY_MAKER: type = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
+
+
+@rule(functools.cmp_to_key)
+def _cmp_to_key(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    made = ObjectVar(_KEY_MAKER)
+    made.slots = {"(compare)": cap.realize(args[0])}
+    return made
+
+
+def _make_key(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
+    if "(compare)" not in fn.slots or len(args) != 1 or kwargs:
+        raise Break("c-function", f"call of a {fn.cls.__name__} with {len(args)} arguments, or made outside")
+    made = ConstVar(polyfills.Key, Const(polyfills.Key, "Key"))
+    return call(cap, made, [fn.slots["(compare)"], args[0]], {})
+
+
+INSTANCE_CALLS[_KEY_MAKER] = _make_key
+OBJECT_BUILDERS[_KEY_MAKER] = lambda residual, made: (
+    f"{residual.constant(functools.cmp_to_key)}({residual.expr(made.slots['(compare)'])})"
+)
+OBJECT_BUILDERS[polyfills.Key] = lambda residual, key: (
+    f"{residual.constant(functools.cmp_to_key)}({residual.expr(key.slots['compare'])})({residual.expr(key.slots['obj'])})"
+)
 
 
 @rule(types.SimpleNamespace)

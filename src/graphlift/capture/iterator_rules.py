@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,31 @@ def _iter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) == 2:
         raise Break("unsupported-builtin", "iter(callable, sentinel)")
     return get_iter(cap, args[0])
+
+
+_ITERATORS = (
+    *map(type, map(iter, ([], (), "", range(0), set(), {}, {}.values(), {}.items(), collections.deque()))),
+    *(
+        type(reversed([])),
+        zip,
+        map,
+        filter,
+        enumerate,
+        reversed,
+        itertools.chain,
+        itertools.count,
+        itertools.islice,
+    ),
+)
+
+
+@rule(*(cls.__next__ for cls in _ITERATORS))
+def _next_of(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """The method, which has no default."""
+    try:
+        return next_item(cap, args[0])
+    except Exhausted as end:
+        raise _stop_iteration(cap, end) from None
 
 
 @rule(next)

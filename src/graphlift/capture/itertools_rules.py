@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from ..guards import ABSENT
 from . import polyfills
-from .breaks import Exhausted
-from .called_iterators import CalledIter
+from .attributes import python_type
+from .breaks import Break, Exhausted
+from .called_iterators import CalledIter, TeeIter
 from .calls import call, known_index, plain_index, refuse
 from .capture import Capture, NotConst
 from .frame import CallIter
@@ -128,6 +130,45 @@ def _islice(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         found.append(value)
     made = [get_iter(cap, args[0]), *map(ConstVar, [*found, 1][:3])]
     return _called(cap, itertools.islice, polyfills.islice_, made, {}, made)
+
+
+_GROUPER: type = type(next(itertools.groupby("a"))[1])
+_TEE: type = type(itertools.tee(())[0])
+
+
+@rule(itertools.groupby)
+def _groupby(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    key = kwargs.get("key") or (args[1] if len(args) > 1 else NONE)
+    iterator = get_iter(cap, args[0])
+    group = ConstVar(polyfills.as_group)
+    return _called(cap, itertools.groupby, polyfills.groupby_, [iterator, key], {}, [iterator, key, group])
+
+
+@rule(polyfills.as_group)
+def _as_group(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    made = CalledIter(cap, _GROUPER, [], {}, args[0])  # type: ignore[arg-type]
+    made.taken = 1  # it shares the state of the groupby, which nobody can make again
+    return made
+
+
+@rule(itertools.tee)
+def _tee(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    count = plain_index(cap, args[1] if len(args) > 1 else ConstVar(2))
+    if count is None or count < 0:
+        return refuse(cap, itertools.tee, args, kwargs)
+    iterator = get_iter(cap, args[0])
+    if cap.type_attr(python_type(iterator), "__copy__") is not ABSENT:
+        raise Break("unsupported-object", "tee() of an iterator that copies itself")
+    seen: list[Tracker] = []
+    return TupleVar([TeeIter(cap, _TEE, iterator, seen) for _ in range(count)])
+
+
+@rule(_TEE.__copy__)  # type: ignore[attr-defined]
+def _tee_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    tee = cap.realize(args[0])
+    if type(tee) is not TeeIter:
+        raise Break("c-function", "copy of a tee made outside")
+    return TeeIter(cap, _TEE, tee.inner, tee.seen, tee.position)
 
 
 @rule(itertools.repeat)

@@ -14,12 +14,21 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from ..guards import ABSENT
+from .arrays import known_array
 from .attributes import get_attr, python_type
 from .breaks import Break, Exhausted, Raised, RunEagerly
 from .calls import call, call_special
 from .capture import Capture, NotConst
-from .constants import IDENTITY_CONSTANTS, IMMUTABLE_CONSTANTS, PLAIN_CONSTANTS, exception_values
+from .constants import (
+    IDENTITY_CONSTANTS,
+    IMMUTABLE_CONSTANTS,
+    PLAIN_CONSTANTS,
+    PRIVATE_CLASSES,
+    exception_values,
+)
 from .frame import SeqIter
 from .protocol import (
     BINARY,
@@ -51,6 +60,7 @@ from .trackers import (
     ListVar,
     ObjectVar,
     OpaqueVar,
+    PrivateVar,
     SetVar,
     SliceVar,
     TensorVar,
@@ -106,6 +116,9 @@ class Mirror:
             return tracker.value
         if type(tracker) is OpaqueVar and issubclass(python_type(tracker), str):
             raise Break(tracker.code, tracker.detail)
+        if type(tracker) is PrivateVar:
+            self.originals[id(tracker.value)] = tracker.value, tracker
+            return tracker.value
         if type(tracker) is SliceVar:
             return slice(*(self.give(part) for part in tracker.parts))
         if type(tracker) is TupleVar:
@@ -205,6 +218,10 @@ class Mirror:
         if entry is not None and entry[0] is value:
             return entry[1]
         kind = type(value)
+        if kind is np.ndarray:
+            return known_array(self.cap, value)
+        if kind in PRIVATE_CLASSES:
+            return PrivateVar(value, self.cap.break_step())
         if kind is tuple:
             return TupleVar([self.back(item) for item in value])
         if kind is list:

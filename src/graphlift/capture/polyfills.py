@@ -1,11 +1,15 @@
 """Builtins written in Python, traced in place of their C versions when they meet values that are not constants.
 
 In: nothing. Out: plain functions with the builtins' meaning.
-Always: nothing here imports or calls anything but other builtins.
+Always: nothing here calls anything but other builtins.
 """
 # ruff: noqa: SIM110, B007
 
+import sys
+
 _MISSING = object()
+#: Whether an OrderedDict shows a list of pairs.
+ORDERED_AS_PAIRS = sys.version_info < (3, 12)
 
 
 def any_(iterable):
@@ -383,3 +387,94 @@ def prepare_reraise(original, errors):
 def group_text(group):
     count = len(group.exceptions)
     return f"{group.message} ({count} sub-exception{'' if count == 1 else 's'})"
+
+
+def defaultdict_text(self):
+    return f"{type(self).__name__}({self.default_factory!r}, {dict.__repr__(self)})"
+
+
+def set_text(self):
+    items = ", ".join([repr(item) for item in self])
+    return f"{type(self).__name__}({{{items}}})" if items else f"{type(self).__name__}()"
+
+
+def ordered_text(self):
+    if not self:
+        return f"{type(self).__name__}()"
+    return f"{type(self).__name__}({list(self.items()) if ORDERED_AS_PAIRS else dict(self.items())!r})"
+
+
+class Key:
+    """What `functools.cmp_to_key` makes of an object."""
+
+    __slots__ = ("compare", "obj")
+
+    def __init__(self, compare, obj):
+        self.compare = compare
+        self.obj = obj
+
+    def __lt__(self, other):
+        if type(other) is not Key:
+            raise TypeError("other argument must be K instance")
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other):
+        if type(other) is not Key:
+            raise TypeError("other argument must be K instance")
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other):
+        if type(other) is not Key:
+            raise TypeError("other argument must be K instance")
+        return self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other):
+        if type(other) is not Key:
+            raise TypeError("other argument must be K instance")
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other):
+        if type(other) is not Key:
+            raise TypeError("other argument must be K instance")
+        return self.compare(self.obj, other.obj) >= 0
+
+    __hash__ = None
+
+
+def groupby_(iterator, key, grouper):
+    """Source: CPython, Modules/itertoolsmodule.c, groupby_next, groupby_step and _grouper_next."""
+    missing = object()
+    target = current = value = latest = missing
+
+    def step():
+        nonlocal current, value
+        found = next(iterator, missing)
+        if found is missing:
+            return False
+        found_key = found if key is None else key(found)
+        value, current = found, found_key
+        return True
+
+    def members(mine, goal):
+        nonlocal current, value
+        while latest is mine:
+            if value is missing and not step():
+                return
+            if goal is not current and not goal == current:  # noqa: SIM201
+                return
+            found, value, current = value, missing, missing
+            yield found
+
+    while True:
+        latest = missing
+        while current is missing or (target is not missing and (target is current or target == current)):
+            if not step():
+                return
+        target = current
+        latest = mine = object()
+        yield current, grouper(members(mine, target))
+
+
+def as_group(members):
+    """Has a rule: the generator as the class of C."""
+    return members

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _bisect
 import _collections  # type: ignore[import-not-found]
+import _hashlib  # type: ignore[import-not-found]
 import _heapq
 import _operator
 import _string  # type: ignore[import-not-found]
@@ -19,6 +20,7 @@ import cmath
 import collections
 import math
 import os
+import posix
 import re
 import sys
 import types
@@ -51,6 +53,12 @@ def _functions() -> frozenset[Any]:
     chosen: list[Any] = [getattr(builtins, name) for name in names.split()]
     for module in (math, cmath, _operator, _heapq, _bisect, _string, _struct, binascii, unicodedata, zlib):
         chosen += [value for value in vars(module).values() if isinstance(value, types.BuiltinFunctionType)]
+    chosen += [
+        value
+        for name, value in vars(_hashlib).items()
+        if name.startswith(("openssl_", "new", "pbkdf2", "compare"))
+    ]
+    chosen += [getattr(posix, name) for name in ("_path_normpath", "_path_splitroot") if hasattr(posix, name)]
     chosen += [_collections._count_elements, str.maketrans, bytes.maketrans, os.fspath, sys.intern]
     chosen += [torch.finfo, torch.iinfo, torch._C._get_tracing_state, torch.promote_types, torch.can_cast]
     # They look up, or fill, the cache of compiled patterns, which nobody sees.

@@ -22,6 +22,7 @@ _RANDOM = re.compile(
     r"|dirichlet|binomial|attention|lstm|gru|rnn|fractional|sample|seed|generator|transformer|checkpoint",
     re.IGNORECASE,
 )
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _PLAIN = ("torch", "_operator", "math", "builtins")
 
 
@@ -34,8 +35,8 @@ def may_run_again(builder: GraphBuilder, writes_last: bool) -> bool:
 
 
 def draws(builder: GraphBuilder) -> bool:
-    """Whether the graph may draw random numbers."""
-    return any(_RANDOM.search(_name(node)) for node in builder.graph.nodes)
+    """Whether the graph may draw random numbers; an operator of another library may."""
+    return any(_RANDOM.search(_name(node)) or _is_of_a_library(node.target) for node in builder.graph.nodes)
 
 
 def _name(node: fx.Node) -> str:
@@ -44,20 +45,32 @@ def _name(node: fx.Node) -> str:
     if node.op != "call_function":
         return ""
     target = node.target
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(target, _OPERATORS):
         return str(target)
     return getattr(target, "__name__", "")
 
 
 def _is_plain(node: fx.Node) -> bool:
-    """Whether the call is of torch's own operators, which do no more than compute."""
+    """Whether the call is of an operator that does no more than compute: torch's own, or one declared to write nothing."""
     if node.op != "call_function":
         return True
     target = node.target
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return str(target).startswith(("aten.", "prims."))
+    if _is_of_a_library(target):
+        return not any(overload._schema.is_mutable for overload in _overloads(target))
+    if isinstance(target, _OPERATORS):
+        return True
     module = getattr(target, "__module__", None) or "torch"
     return module.partition(".")[0] in _PLAIN and bool(_name(node))
+
+
+def _is_of_a_library(target: Any) -> bool:
+    return isinstance(target, _OPERATORS) and not str(target).startswith(("aten.", "prims."))
+
+
+def _overloads(target: Any) -> list[torch._ops.OpOverload]:
+    if isinstance(target, torch._ops.OpOverload):
+        return [target]
+    return [getattr(target, name) for name in target.overloads()]
 
 
 def _on_cpu(node: fx.Node) -> bool:

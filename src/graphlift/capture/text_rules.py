@@ -6,6 +6,7 @@ Always: text that depends on values not known while capturing is a `Break`.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import reprlib
@@ -74,7 +75,8 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             return call(cap, ConstVar(polyfills.group_text), [obj], {})
         if isinstance(raw, types.FunctionType):
             return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
-        if raw is object.__str__ and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
+        shown = cap.type_attr(obj.cls, "__repr__")
+        if raw is object.__str__ and (isinstance(shown, types.FunctionType) or shown in _OWN_TEXTS):
             return _repr(cap, args, kwargs)
     return _by_content(cap, str, args, "unsupported-builtin", f"str() of a {describe(args[0])}")
 
@@ -116,6 +118,15 @@ def _exception_text(cap: Capture, error: ObjectVar, how: Any) -> Tracker:
     return call(cap, ConstVar(repr if len(items) == 1 and how is KeyError.__str__ else str), [shown], {})
 
 
+#: Text of instances of subclasses of containers that names the class.
+_OWN_TEXTS: dict[Any, Any] = {
+    collections.defaultdict.__repr__: polyfills.defaultdict_text,
+    collections.OrderedDict.__repr__: polyfills.ordered_text,
+    set.__repr__: polyfills.set_text,
+    frozenset.__repr__: polyfills.set_text,
+}
+
+
 def _text_of(cap: Capture, result: Tracker, method: str) -> Tracker:
     if is_late(cap, result):
         return result
@@ -139,6 +150,9 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return show(cap, repr, obj)
     if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
         return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
+    own = _OWN_TEXTS.get(cap.type_attr(obj.cls, "__repr__")) if type(obj) is ObjectVar else None
+    if own is not None:
+        return call(cap, ConstVar(own), [obj], {})
     if type(obj) is ObjectVar and cap.type_attr(obj.cls, "__repr__") is BaseException.__repr__:
         items = iterate(cap, get_attr(cap, obj, "args"))
         values = [cap.value_of(call(cap, ConstVar(repr), [item], {})) for item in items]

@@ -124,9 +124,3 @@ def _enter_label(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(inference_mode.__exit__, record_function.__exit__)
 def _leave_context(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return _leave(cap, args[0])
-
-
-@rule(torch.device.__enter__, torch.device.__exit__)
-def _device_context(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    """A mode that every factory sees: it is entered natively, and what is inside captured under it."""
-    raise Break("context-manager", "a device as a context manager", at_once=True)

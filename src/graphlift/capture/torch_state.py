@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 from torch.backends import cuda, cudnn
-from torch.utils._device import DeviceContext
 
 from ..data import dataclass
 from ..guards import Predicate
@@ -139,8 +138,6 @@ GETTERS: tuple[Callable[..., Any], ...] = (
     torch.is_inference_mode_enabled,
     torch.are_deterministic_algorithms_enabled,
     torch.is_deterministic_algorithms_warn_only_enabled,
-    torch._C._is_torch_function_mode_enabled,
-    torch._C._len_torch_function_stack,
     torch._C._len_torch_dispatch_stack,
     torch._C._get_tracing_state,
     torch._C._get_privateuse1_backend_name,
@@ -221,9 +218,6 @@ def foreign_mode() -> str | None:
     """What is active that gets to see every operator, as text: under it nothing is captured."""
     if torch._C._len_torch_dispatch_stack():
         return "a TorchDispatchMode is active"
-    modes = [torch._C._get_function_stack_at(k) for k in range(torch._C._len_torch_function_stack())]
-    if any(type(mode) is not DeviceContext for mode in modes):
-        return "a TorchFunctionMode is active"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a transform of torch.func is active"
     if forward_ad._current_level >= 0:

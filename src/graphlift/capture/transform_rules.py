@@ -22,6 +22,7 @@ from .calls import CODE_RULES, INSTANCE_CALLS, call
 from .capture import Capture, Link, NotConst
 from .frame import inline
 from .graph_values import to_graph, wrap_result
+from .overriding import require_unseen
 from .rules import rule
 from .subgraph import SubGraph, trace
 from .trackers import ConstVar, DictVar, ListVar, ObjectVar, Tracker, TupleVar
@@ -147,6 +148,7 @@ def rebuilt(cap: Capture, value: Any, tensors: Iterator[Tracker]) -> Tracker:
 
 def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
     """``transform(func)(*args, **kwargs)`` as a node."""
+    require_unseen(cap, "a transform of torch.func", args)
     pairs = [to_graph(cap, arg) for arg in args]
     kw_pairs = {name: to_graph(cap, arg) for name, arg in kwargs.items()}
     graphs: list[SubGraph] = []

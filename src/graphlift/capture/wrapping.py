@@ -38,6 +38,7 @@ from ..guards import (
 )
 from ..marks import mark_of
 from .constants import is_constant_key
+from .overriding import PLAIN_TENSORS, is_modelled, plain_tensor, untouched
 from .trackers import (
     CalleeVar,
     CellVar,
@@ -55,8 +56,6 @@ from .trackers import (
 
 if TYPE_CHECKING:
     from .capture import Capture
-
-TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def is_inner_function(value: Any) -> bool:
@@ -81,6 +80,15 @@ def wrap_unread(cap: Capture, value: Any, source: Source) -> Tracker:
 
 
 def wrap_tensor(cap: Capture, value: torch.Tensor, source: Source) -> Tracker:
+    kind = type(value)
+    if not is_modelled(kind):
+        cap.guard(TypeIs(source, kind))
+        return OpaqueVar(value, source, "unsupported-tensor-subclass", kind.__qualname__)
+    with untouched(value):
+        return _wrap_modelled(cap, value, source)
+
+
+def _wrap_modelled(cap: Capture, value: torch.Tensor, source: Source) -> Tracker:
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         cap.guard(TypeIs(source, type(value)))
         return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
@@ -88,10 +96,14 @@ def wrap_tensor(cap: Capture, value: torch.Tensor, source: Source) -> Tracker:
         return OpaqueVar(value, source, "unsupported-tensor-subclass", "a tensor inside torch.func")
     guard, spec = tensor_layout(cap, value, source)
     cap.guard(TensorMeta(source, guard))
-    fake = cap.fake_mode.from_real(value, spec)
+    plain = plain_tensor(value)
+    fake = cap.fake_mode.from_real(plain, spec)
     node = cap.builder.add_input(source, value, fake)
     tracker = TensorVar(node, fake, type(value), source)
     cap.fakes[id(fake)] = tracker
+    if plain is not value:
+        cap.keep_alive.append(plain)  # the fakes of its aliases find it by its memory
+        cap.disguised.append((fake, fake.spec, fake.requires_grad))
     return tracker
 
 
@@ -247,7 +259,7 @@ def wrap_object(cap: Capture, value: Any, source: Source) -> Tracker:
 
 
 WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
-    **dict.fromkeys(TENSOR_CLASSES, wrap_tensor),
+    **dict.fromkeys(PLAIN_TENSORS, wrap_tensor),
     list: wrap_list,
     tuple: wrap_tuple,
     dict: wrap_dict,

@@ -80,6 +80,7 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 
 #: Unary operators (by symbol) of kinds of trackers that have rules of their own.
 UNARY_OPERATORS: dict[type, Callable[[Capture, str, Any], Tracker]] = {}
+INPLACE_OPERATORS: dict[type, Callable[[Capture, str, Tracker, Tracker], Tracker]] = {}
 
 
 def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str = "") -> Tracker:
@@ -230,6 +231,8 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         return cap.emit("call_function", fn, [left, right], {}, fn)
     if type(left) in (SizeVar, FloatVar):
         return binary(cap, symbol, left, right)
+    if type(left) in INPLACE_OPERATORS:
+        return INPLACE_OPERATORS[type(left)](cap, symbol, left, right)
     if type(left) in OPERATORS:
         raise Break("unsupported-mutation", f"{symbol}= of a {describe(left)}")
     if type(left) is ListVar and symbol == "+":

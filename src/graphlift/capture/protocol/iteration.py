@@ -19,6 +19,7 @@ from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
 from ..capture import Capture
 from ..frame import DequeIter, DictIter, IteratorVar, RangeIter, SeqIter, SetIter
+from ..overriding import is_customized
 from ..trackers import (
     ConstVar,
     DequeVar,
@@ -124,6 +125,7 @@ def length(cap: Capture, value: Tracker) -> int:
         result = evaluate(cap, len, value.value)  # type: ignore[attr-defined]
         return result.value  # type: ignore[attr-defined, no-any-return]
     if kind is TensorVar:
+        _require_plain(cap, value, "len()")  # type: ignore[arg-type]
         if value.fake.dim() == 0:  # type: ignore[attr-defined]
             raise cap.raise_(TypeError, "len() of a 0-d tensor")
         return cap.sizes.specialize(value.fake.spec.shape[0], "the length of a tensor as a number")  # type: ignore
@@ -148,10 +150,22 @@ class _Sized:
 
 
 
+def _require_plain(cap: Capture, tensor: TensorVar, what: str) -> None:
+    if is_customized(cap, tensor):
+        raise Break("unsupported-tensor-subclass", f"{what} of a tensor that a __torch_function__ sees")
+
+
+#: `iter` and `next` of kinds of trackers that have rules of their own.
+ITERABLES: dict[type, Callable[[Capture, Any], Tracker]] = {}
+ITERATORS: dict[type, Callable[[Capture, Any], Tracker]] = {}
+
+
 def get_iter(cap: Capture, value: Tracker) -> Tracker:
     """``iter(value)``."""
     value = cap.realize(value)
     kind = type(value)
+    if kind in ITERABLES:
+        return ITERABLES[kind](cap, value)
     if isinstance(value, IteratorVar):
         return value
     if kind in (TupleVar, ListVar):
@@ -168,6 +182,7 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
     if kind is TensorVar:
         from ..torch_rules import unbind
 
+        _require_plain(cap, value, "iteration")  # type: ignore[arg-type]
         return get_iter(cap, unbind(cap, value))  # type: ignore[arg-type]
     if kind is DequeVar:
         return DequeIter(cap, value)  # type: ignore[arg-type]
@@ -218,6 +233,8 @@ def next_item(cap: Capture, iterator: Tracker) -> Tracker:
     iterator = cap.realize(iterator)
     if isinstance(iterator, IteratorVar):
         return iterator.next(cap)
+    if type(iterator) in ITERATORS:
+        return ITERATORS[type(iterator)](cap, iterator)
     if type(iterator) is ObjectVar and isinstance(
         cap.type_attr(iterator.cls, "__next__"), types.FunctionType
     ):
