@@ -51,6 +51,7 @@ from graphlift.guards.sources import (
     TensorGrad,
     TensorSize,
     TypeOf,
+    WeakTarget,
 )
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "TypeAttr",
     "TypeIs",
     "TypeOf",
+    "WeakTarget",
     "compile_guards",
     "constant_key",
 ]

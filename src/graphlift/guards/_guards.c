@@ -305,12 +305,18 @@ static PyTypeObject Check_Type = {
     .tp_methods = check_methods,
 };
 
+static PyObject *referent(PyObject *Py_UNUSED(module), PyObject *obj) {
+    PyObject *target = weak_target(obj);
+    return target != NULL ? target : Py_NewRef(Py_None);
+}
+
 static PyMethodDef module_methods[] = {
     {"set_python_side", set_python_side, METH_VARARGS, "set_python_side(explain, text)"},
     {"set_constant_types", set_constant_types, METH_VARARGS, "set_constant_types(value_types, tuple_types)"},
     {"set_layout", set_layout, METH_VARARGS, "set_layout(offsets..., requires_grad, data_ptr): addresses as integers"},
     {"set_state_access", set_state_access, METH_VARARGS, "set_state_access(addresses, autograd_bits, c10_path, defaults, forward_ad)"},
     {"read_tensor", read_tensor, METH_O, "read_tensor(t): what the C side sees, for verification"},
+    {"weak_target", referent, METH_O, "weak_target(ref): what a weak reference or proxy refers to, or None"},
     {"read_state", read_state, METH_NOARGS, "read_state(): what the C side sees, for verification"},
     {NULL},
 };

@@ -24,7 +24,7 @@ __all__ = ["Check", "compile_guards"]
 # Position = the number that C knows the kind by.
 _NODES: tuple[type[s.Source], ...] = (
     *(s.Arg, s.Func, s.Const, s.InstanceDict, s.DictItem, s.SeqItem, s.DictKey),
-    *(s.TypeOf, s.Slot, s.Attr, s.ClosureCell, s.CellContents, s.TensorGrad, s.TensorSize),
+    *(s.TypeOf, s.Slot, s.Attr, s.ClosureCell, s.CellContents, s.TensorGrad, s.TensorSize, s.WeakTarget),
 )
 _LEAVES = ("type", "id", "equal", "length", "keys", "has_key", "tensor", "tensor_slow")
 _RELATIONS = ("same", "distinct", "no_overlap", "offset", "predicate", "sizes")

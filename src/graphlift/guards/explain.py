@@ -12,7 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from types import CellType, FunctionType
 from typing import Any
+from weakref import ProxyTypes, ReferenceType
 
+from graphlift.guards import _guards
 from graphlift.guards import guards as g
 from graphlift.guards import sources as s
 from graphlift.shapes.expr import holds
@@ -140,6 +142,15 @@ def _load_grad(source: s.TensorGrad, base: Any) -> Any:
     return _attribute(source, lambda: torch._C.TensorBase.__dict__["grad"].__get__(base, type(base)))
 
 
+def _load_target(source: s.WeakTarget, base: Any) -> Any:
+    if not isinstance(base, (ReferenceType, *ProxyTypes)):
+        raise Unloadable(f"{source.base.name()} is no weak reference")
+    target = base() if isinstance(base, ReferenceType) else _guards.weak_target(base)
+    if target is None:
+        raise Unloadable(f"what {source.base.name()} refers to has ended")
+    return target
+
+
 def _load_size(source: s.TensorSize, base: Any) -> Any:
     import torch
 
@@ -163,6 +174,7 @@ _LOADERS: dict[type[s.Source], Callable[..., Any]] = {
     s.CellContents: _load_contents,
     s.TensorGrad: _load_grad,
     s.TensorSize: _load_size,
+    s.WeakTarget: _load_target,
 }
 
 

@@ -25,6 +25,7 @@ enum {
     N_CELL_CONTENTS,
     N_TENSOR_GRAD,
     N_TENSOR_SIZE,
+    N_WEAK_TARGET,
 };
 
 /* Leaf checks of one value. */

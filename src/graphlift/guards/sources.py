@@ -374,6 +374,19 @@ class TensorGrad(Source):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class WeakTarget(Source):
+    """What a weak reference or proxy refers to; loading fails where that has ended."""
+
+    base: Source
+
+    def name(self) -> str:
+        return f"{self.base.name()}()"
+
+    def code(self) -> str:
+        return f"{self.base.code()}()"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TensorSize(Source):
     """``tensor.shape[index]``, as an int."""
 

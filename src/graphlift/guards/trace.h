@@ -286,7 +286,7 @@ static PyObject *record_load(Recorder *r, int32_t c, PyObject *obj, int stable, 
         if (!PyCell_Check(obj) || PyCell_GET(obj) == NULL) return NULL;
         place = &((PyCellObject *)obj)->ob_ref;
         break;
-    default: /* N_DICT_KEY, N_TENSOR_GRAD, N_TENSOR_SIZE */
+    default: /* N_DICT_KEY, N_TENSOR_GRAD, N_TENSOR_SIZE, N_WEAK_TARGET */
         return NULL;
     }
     emit_word(r->trace, place, *place);

@@ -271,6 +271,19 @@ static inline PyObject *node_key(const Check *check, const Node *node) {
     return node->ref >= 0 ? held(check, node->ref) : node->key;
 }
 
+/* What a weak reference or proxy refers to, owned; NULL where it has ended. */
+static PyObject *weak_target(PyObject *obj) {
+    if (!PyWeakref_Check(obj)) return NULL;
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *target;
+    PyWeakref_GetRef(obj, &target);
+    return target;
+#else
+    PyObject *target = PyWeakref_GET_OBJECT(obj);
+    return target == Py_None ? NULL : Py_NewRef(target);
+#endif
+}
+
 /* A child's value, owned, or NULL. */
 static PyObject *load(State *st, Node *node, PyObject *obj) {
     switch (node->kind) {
@@ -299,6 +312,8 @@ static PyObject *load(State *st, Node *node, PyObject *obj) {
         return load_grad(st, obj);
     case N_TENSOR_SIZE:
         return tensor_size(st, obj, node->index);
+    case N_WEAK_TARGET:
+        return weak_target(obj);
     default:
         return NULL;
     }
