@@ -176,14 +176,14 @@ def test_autocast_dec(x, w):
     return f(x)
 
 
-@torch_program(X, breaks="context-manager")
+@torch_program(X)
 def test_device_ctx(x):
     with torch.device("cpu"):
         y = torch.ones(3, 4)
     return x + y
 
 
-@torch_program(X, breaks="context-manager")
+@torch_program(X)
 def test_device_meta(x):
     with torch.device("meta"):
         y = torch.ones(3, 4)

@@ -354,33 +354,33 @@ class Double(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
-@torch_program(lambda: X().as_subclass(Sub), breaks="unsupported-tensor-subclass")
+@torch_program(lambda: X().as_subclass(Sub))
 def test_subclass(x):
     return type(x * 2).__name__, (x * 2).sum().as_subclass(Tensor), x + 1, isinstance(x, Sub)
 
 
-@torch_program(lambda: X().as_subclass(Log), breaks="unsupported-tensor-subclass")
+@torch_program(lambda: X().as_subclass(Log))
 def test_subclass_tf(x):
     return x * 2 + 1
 
 
-@torch_program(lambda: X().as_subclass(Double), breaks="unsupported-tensor-subclass")
+@torch_program(lambda: X().as_subclass(Double))
 def test_subclass_override(x):
     return torch.add(x, 5), x.add(3), x * 3
 
 
-@torch_program(X, breaks="unsupported-call")
+@torch_program(X)
 def test_subclass_made(x):
     y = x.as_subclass(Sub)
     return type(y).__name__, (y * 2).as_subclass(Tensor)
 
 
-@torch_program(lambda: Wrap(X()), breaks="unsupported-call")
+@torch_program(lambda: Wrap(X()))
 def test_wrap_tf(w):
     return torch.sin(w).t, torch.add(w, 1).t
 
 
-@torch_program(lambda: nn.Parameter(X().as_subclass(Sub)), X, breaks="unsupported-tensor-subclass")
+@torch_program(lambda: nn.Parameter(X().as_subclass(Sub)), X)
 def test_subclass_param(p, x):
     return (x * p).as_subclass(Tensor)
 
@@ -402,13 +402,13 @@ class Count(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@torch_program(X, breaks="c-function")
+@torch_program(X)
 def test_tf_mode(x):
     with AddMode():
         return torch.sin(x) + 1
 
 
-@torch_program(X, breaks="unsupported-object")
+@torch_program(X)
 def test_tf_disable(x):
     with torch._C.DisableTorchFunctionSubclass():
         return x * 2

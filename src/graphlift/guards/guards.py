@@ -226,6 +226,12 @@ class TensorSpec:
         """The first fact that does not hold of ``value``, as text, or None if all hold."""
         if type(value) is not self.cls.get():
             return f"type is {self.cls.text}, found {describe_object(type(value))}"
+        import torch
+
+        with torch._C.DisableTorchFunction():  # no code of the tensor's class
+            return self._mismatch(value)
+
+    def _mismatch(self, value: Any) -> str | None:
         keys = dispatch_keys(value)
         if keys != self.dispatch_keys:
             return f"dispatch keys are {_key_text(self.dispatch_keys)}, found {_key_text(keys)}"

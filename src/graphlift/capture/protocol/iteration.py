@@ -149,7 +149,6 @@ class _Sized:
         return self.size  # type: ignore[no-any-return]
 
 
-
 def _require_plain(cap: Capture, tensor: TensorVar, what: str) -> None:
     if is_customized(cap, tensor):
         raise Break("unsupported-tensor-subclass", f"{what} of a tensor that a __torch_function__ sees")
