@@ -5,6 +5,7 @@ In: nothing. Out: CASES of (function, arguments). Always: deterministic, no stat
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable
@@ -570,6 +571,29 @@ def line_of_caught() -> Any:
         tb = error.__traceback__
         lines.append(tb.tb_lineno - start)  # type: ignore[union-attr]
     return lines
+
+
+@case([3, 4])
+def loops_between_exception_ranges(items: list[int]) -> Any:
+    """The end of a loop in a handler begins a range of its own, as the constant loop's jump is in none."""
+    seen: list[Any] = []
+    with contextlib.suppress(ValueError):
+        try:
+            int("x")
+        except ValueError:
+            for item in items:
+                while False and items:
+                    if item:
+                        continue
+        finally:
+            seen.append(len(items))
+        for item in items:
+            if item > 3:
+                break
+            for other in items:
+                seen.append((item, other))
+        raise ValueError
+    return seen
 
 
 def _many_locals() -> Callable[..., Any]:

@@ -258,8 +258,12 @@ class _Writer:
     def _open_range(self, at: Instr) -> None:
         """A NOP at the start of an exception range, where a call must not be first in it."""
         cover = _cover(at)
-        if cover is None or not TABLE.unwinds_from_before:
-            return
+        if (
+            cover is None
+            or not TABLE.unwinds_from_before
+            or self.info.units[at.index][0].opcode == _OP["END_FOR"]
+        ):
+            return  # FOR_ITER counts the instructions that it skips, of which END_FOR is the first
         before = next((item for item in reversed(self.stream) if isinstance(item, Item)), None)
         if before is None or before.cover != cover:
             self.stream.append(Item(_OP["NOP"], 0, at.positions, cover))
