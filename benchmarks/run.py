@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import children
 from benchmarks.report import COMPILERS, markdown
 from benchmarks.zoo import MODELS
 
@@ -28,8 +29,7 @@ CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "GRAPHLIFT_CAC
 
 def measure(caches: Path, timeout_s: float, **measurement: Any) -> dict[str, Any]:
     """Run one measurement in a fresh process; a failure or a timeout becomes {"error": why}."""
-    environment = os.environ | {name: str(caches / name.lower()) for name in CACHE_VARIABLES}
-    environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = children.environment(**{name: str(caches / name.lower()) for name in CACHE_VARIABLES})
     environment.setdefault("OMP_NUM_THREADS", str(os.cpu_count()))
     command = [sys.executable, "-m", "benchmarks.worker", json.dumps(measurement)]
     try:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks import children
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILERS = ("graphlift", "torch.compile")
@@ -56,7 +57,7 @@ def child(compiler: str, backend: str, training: bool) -> dict[str, float]:
 
 def measure(compiler: str, backend: str, training: bool) -> float:
     """Seconds of the first call beyond an eager call."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = children.environment()
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.stages", "--child"]
     command.append(json.dumps([compiler, backend, training]))
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
