@@ -170,3 +170,36 @@ def test_a_handler_around_a_graph_that_can_run_again_breaks_nothing(compiler) ->
     for fn in (caught, caught_with_random_numbers):
         explained = compiler.explain(fn, x, i, Counter())
         assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+
+
+# -- operators of a library ------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("gltest_errors::noisy", mutates_args=())
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.rand(x.shape)
+
+
+noisy.register_fake(torch.empty_like)
+
+
+def caught_with_a_librarys_operator(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    try:
+        y = EMBEDDING[i] + noisy(x)
+    except IndexError:
+        y = noisy(x)
+    return y + torch.rand(3)
+
+
+def test_a_librarys_operator_that_writes_nothing_runs_again(compiler) -> None:
+    good, bad = torch.tensor([0, 2, 1]), torch.tensor([0, 9, 1])
+    fn = caught_with_a_librarys_operator
+    explained = compiler.explain(fn, torch.ones(3, 3), good, Counter())
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+    compiled = compiler.compile(fn)
+    for i in (good, bad, good):
+        found = []
+        for run in (fn, compiled):
+            torch.manual_seed(3)
+            found.append(outcome(run, i) | {"random": torch.rand(2).tolist()})
+        assert found[0] == found[1]
