@@ -67,6 +67,7 @@ class Frame:
         "pc",
         "stack",
         "step",
+        "traced",
     )
 
     def __init__(self, code: CodeType, globals_var: DictVar, func: Tracker | None) -> None:
@@ -87,6 +88,7 @@ class Frame:
         )
         self.pc = 0
         self.step = 0
+        self.traced = -1, ""
         self.is_root = False
         self.link: Link | None = None  # how a plain call in the frame below got here, if it was one
 
@@ -124,7 +126,12 @@ class Frame:
         return self.is_root and real is not None and real.get("__name__") == "graphlift.api"
 
     def trace_line(self) -> str:
-        return f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_qualname}\n'
+        """Its line of a traceback; kept until the frame moves on, as each operation of a callee asks for it."""
+        pc, text = self.traced
+        if pc != self.pc:
+            text = f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_qualname}\n'
+            self.traced = self.pc, text
+        return text
 
     def run(self, cap: Capture) -> tuple[str, Tracker | None]:
         """Execute until a return or a yield, or until the capture's planned end."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections.abc import Callable
 from dataclasses import field, fields
+from operator import attrgetter
 from typing import Any
 
 from graphlift.data import dataclass
@@ -100,8 +102,8 @@ def _is_plain(key: object) -> bool:
     return type(key) in _PLAIN_KEYS
 
 
-# Source class -> the fields that tell two sources apart (found once: models have tens of thousands of sources).
-_KEY_FIELDS: dict[type, tuple[str, ...]] = {}
+# Source class -> what tells two sources apart (found once: models have tens of thousands of sources).
+_KEYS: dict[type, Callable[[Any], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,13 +112,12 @@ class Source:
 
     _hash: int = field(init=False, repr=False, default=0)
 
-    def _key(self) -> tuple[Any, ...]:
-        kind = type(self)
-        names = _KEY_FIELDS.get(kind)
-        if names is None:
-            names = tuple(f.name for f in fields(self) if f.compare and f.name != "_hash")
-            _KEY_FIELDS[kind] = names
-        return tuple([getattr(self, name) for name in names])
+    def _key(self) -> Any:
+        key = _KEYS.get(type(self))
+        if key is None:
+            names = [f.name for f in fields(self) if f.compare and f.name != "_hash"]
+            key = _KEYS[type(self)] = attrgetter(*names) if names else type
+        return key(self)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((type(self).__name__, self._key())))
