@@ -26,6 +26,7 @@ from .listing import ListingRecorder
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
+from .release import Release, freed_as_one, tangents_that_need
 from .training import Again, Layout, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
@@ -393,7 +394,15 @@ class _Handover:
             ),
             symbols=around.symbols,
             tensors=count,
+            release=self._release(),
         )
+
+    def _release(self) -> Release | None:
+        tangents, parts = self.joint.trace.tangents, self.joint.parts
+        if freed_as_one(parts, len(tangents)):
+            return None
+        saved = [v for _, v in (*self.saved_inputs, *self.saved_slots)]
+        return Release(parts, tangents_that_need(saved, self.backward, tangents))
 
     def backward_inputs(self) -> list[tuple[str, Input]]:
         trace = self.joint.trace

@@ -39,7 +39,7 @@ from .plan import (
     SyntheticBase,
 )
 from .record import Recorder
-from .saved import eager_saved_bytes, nodes_behind
+from .saved import eager_saved_bytes, nodes_behind, released_parts
 from .views import Path, ViewStep, replay
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -61,6 +61,7 @@ class Joint:
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
     sizes: SymbolTable | None = None  # None: every size is a number
     eager_saved_bytes: int = 0  # what eager's own backward would keep
+    parts: tuple[int, ...] = ()  # of eager's graph, by what a backward of each output frees
 
     def changed_inputs(self) -> set[int]:
         """Inputs that are not, after the region ran, what they were before (values, metadata or version)."""
@@ -111,9 +112,9 @@ def _trace(
     rec.compress_masks = grad_mode
     sources: list[tuple[int, fx.Node]] = []
     try:
-        specs, sizes = _placeholders(gm)
         if gm.meta.get("history_read") and grad_mode:
             raise FallBack("history-read")
+        specs, sizes = _placeholders(gm)
         rec.sizes = table_of(sizes[0]) if sizes else None
         given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs)
         given.sizes = sizes
@@ -133,6 +134,7 @@ def _trace(
             raise FallBack("view-history", str(e)) from None
         has_backward = any(around.differentiable)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves) if has_backward else 0
+        parts = released_parts(traced.roots()) if has_backward else ()
         unconnected = _unconnected(given, traced) if has_backward else frozenset()
         if has_backward and not any(n and i not in unconnected for i, n in enumerate(given.needs_grad)):
             raise FallBack("new-leaf", "no input leads to an output that requires grad")
@@ -146,7 +148,7 @@ def _trace(
             torch.clear_autocast_cache()
         _restore_autocast(autocast)
     joint = _finish(rec, given, around, has_backward)
-    joint.eager_saved_bytes, joint.unconnected = saved_bytes, unconnected
+    joint.eager_saved_bytes, joint.unconnected, joint.parts = saved_bytes, unconnected, parts
     rec.release()
     return joint
 
@@ -421,6 +423,10 @@ class _Outputs:
         if any(_restrides_base(path, other) for path in paths for other in paths if path is not other):
             raise FallBack("metadata-changed", "of a detached alias that is the base of another output")
 
+    def roots(self) -> list[FakeTensor]:
+        """The slots that gradients come for."""
+        return [f for f, d in zip(self.slots, self.around.differentiable, strict=True) if d]
+
     def _plan(self, out: FakeTensor) -> OutputPlan:
         i = self.given.first.get(id(out))
         if i is not None:
@@ -546,7 +552,7 @@ class _Outputs:
 def _differentiate(
     rec: Recorder, given: _Inputs, traced: _Outputs, sources: list[tuple[int, fx.Node]]
 ) -> None:
-    roots = [f for f, d in zip(traced.slots, traced.around.differentiable, strict=True) if d]
+    roots = traced.roots()
     tangents = []
     for f in roots:
         value = Value(_dense(f.spec))
@@ -573,8 +579,7 @@ def _differentiate(
 
 def _unconnected(given: _Inputs, traced: _Outputs) -> frozenset[int]:
     """Inputs that eager's graph of the outputs does not lead to: a backward leaves what made them alone."""
-    roots = (f for f, d in zip(traced.slots, traced.around.differentiable, strict=True) if d)
-    reached = {id(node.variable) for node in nodes_behind(roots) if hasattr(node, "variable")}
+    reached = {id(node.variable) for node in nodes_behind(traced.roots()) if hasattr(node, "variable")}
     return frozenset(
         i
         for i, leaf in enumerate(given.leaves)

@@ -256,7 +256,7 @@ report = graphlift.explain(f)(torch.ones(2, 3, requires_grad=True))
         Reason(
             "history-read",
             "the program reads the grad_fn of a tensor made in the graph",
-            "A compiled graph has one node in autograd's graph, with the gradients of all its outputs; hooks on the node "
+            "A compiled graph has one node in autograd's graph, with the gradients of all its outputs; hooks on it "
             "would see those. `Module.register_backward_hook` reads it too.",
             "Use `Tensor.register_hook` or `Module.register_full_backward_hook`.",
             example="""\

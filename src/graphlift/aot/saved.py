@@ -6,10 +6,11 @@ Always: memory of the region's inputs is not counted, and shared memory counts o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from ..fake import FakeTensor
 from ..fake.mode import fakes_in
@@ -22,11 +23,31 @@ def eager_saved_bytes(outputs: Iterable[FakeTensor], inputs: Iterable[FakeTensor
     seen = {id(f.home) for f in inputs}
     total = 0
     for node in nodes_behind(outputs):
-        for fake in _saved_by(node):
+        for fake in fakes_in(_saved_values(node), []):
             if id(fake.home) not in seen:
                 seen.add(id(fake.home))
                 total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes
     return total
+
+
+def released_parts(outputs: Sequence[Tensor]) -> tuple[int, ...]:
+    """The parts of autograd's graph that a backward frees as a whole, each as the set (bits) of outputs it lies behind.
+
+    Nodes that hold nothing are in no part: a backward may go through them again.
+    """
+    if len(outputs) == 1:
+        return (1,) if any(map(_holds, nodes_behind(outputs))) else ()
+    behind: dict[Any, int] = {}
+    for k, output in enumerate(outputs):
+        for node in nodes_behind((output,)):
+            behind[node] = behind.get(node, 0) | 1 << k
+    return tuple(dict.fromkeys(mask for node, mask in behind.items() if _holds(node)))
+
+
+def _holds(node: Any) -> bool:
+    if node.name() == "torch::autograd::CopySlices":  # it holds another node
+        return True
+    return any(isinstance(v, Tensor) for v in tree_leaves(_saved_values(node)))
 
 
 def nodes_behind(outputs: Iterable[Tensor]) -> Iterator[Any]:
@@ -41,7 +62,7 @@ def nodes_behind(outputs: Iterable[Tensor]) -> Iterator[Any]:
             pending.extend(following for following, _ in node.next_functions)
 
 
-def _saved_by(node: Any) -> list[FakeTensor]:
+def _saved_values(node: Any) -> list[Any]:
     names = _NAMES.get(type(node))
     if names is None:
         names = tuple(n for n in dir(node) if n.startswith("_saved_")) or ("saved_tensors",)
@@ -52,4 +73,4 @@ def _saved_by(node: Any) -> list[FakeTensor]:
             found.append(getattr(node, name, None))
         except RuntimeError:  # changed in place since: eager's backward raises, and so does the trace
             continue
-    return fakes_in(found, [])
+    return found

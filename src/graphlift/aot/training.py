@@ -18,6 +18,7 @@ from ..data import dataclass
 from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
+from .release import Release
 from .wrapper import Source, literal, size_name
 
 # Given which tangents come (None: all), the compiled backward.
@@ -46,6 +47,7 @@ class Layout:
         frozenset()
     )  # inputs that come in a tuple, which makes no edge to their history
     symbols: tuple[Symbol, ...] = ()  # of the sizes that follow them
+    release: Release | None = None  # None: a backward of any output frees what all the others need
 
 
 def make_apply(
@@ -66,7 +68,12 @@ def make_apply(
     src.add("with Guard(BELOW):")
     src.add(f"    o = fw([*i{constants}])")
     saved = [f"i[{k}]" for k in layout.saved_inputs] + _slot_items(layout.saved_slots)
-    if saved:
+    if layout.release is not None:
+        # An output that holds itself would never be freed.
+        slots = [f"o[{k}].detach()" if k < layout.outputs else f"o[{k}]" for k in layout.saved_slots]
+        kept = ", ".join([f"i[{k}]" for k in layout.saved_inputs] + slots)
+        src.add(f"{src.name('release', layout.release)}.keep(ctx, [{kept}])")
+    elif saved:
         src.add(f"ctx.save_for_backward({', '.join(saved)})")
     if layout.non_differentiable:
         src.add(f"ctx.mark_non_differentiable({', '.join(f'o[{k}]' for k in layout.non_differentiable)})")
@@ -88,7 +95,11 @@ def make_apply(
     holder = _Backward(compile_backward)
     src = Source("def backward(ctx, *g):")
     src.add("if grad_enabled(): return again(ctx, g)")
-    src.add("s = ctx.saved_tensors")
+    if layout.release is None:
+        src.add("s = ctx.saved_tensors")
+    else:
+        arrived = "".join(f"g[{k}] is not None, " for k, _ in layout.tangents)
+        src.add(f"s = {src.name('release', layout.release)}.take(ctx, ({arrived}))")
     if sizes:
         src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
     used = []
@@ -177,7 +188,7 @@ class Again:
             raise RuntimeError(
                 f"a second derivative through a compiled region: {self.refusal}; compute it in eager"
             )
-        inputs = self._inputs(ctx)
+        inputs = self._inputs(ctx, tangents)
         with torch.enable_grad():
             mine = [t.view_as(t) if t.requires_grad else t for t in inputs]
             outs = self.gm.forward(*mine, *(ctx.sizes if self.layout.symbols else ()))
@@ -197,8 +208,12 @@ class Again:
         found = dict(zip(wanted, grads, strict=True))
         return tuple(found.get(k) for k in range(len(inputs)))
 
-    def _inputs(self, ctx: Any) -> list[Tensor]:
-        _ = ctx.saved_tensors  # raises if freed or changed in place
+    def _inputs(self, ctx: Any, tangents: tuple) -> list[Tensor]:
+        # Raises if freed or changed in place.
+        if self.layout.release is None:
+            _ = ctx.saved_tensors
+        else:
+            self.layout.release.take(ctx, [tangents[k] is not None for k, _ in self.layout.tangents])
         held = iter(ctx.inputs)
         edges = iter(ctx.next_functions)
         found = []
