@@ -142,6 +142,7 @@ def test_literals_keep_their_value_until_written() -> None:
         lambda a: torch.cat([a, torch.randn(2, 5)]),
         lambda a: a.amax(1) if a.numel() == 0 else torch.zeros(0, 3).argmin(0),
         lambda a: F.layer_norm(a, (5,)),
+        lambda a: torch.native_group_norm(a.view(1, 4, 3).mT, None, None, 1, 3, 4, 3, 1e-5),
         lambda a: G.add_(1) if type(a) is Tensor else a.requires_grad_().add_(1),
         lambda a: a.reshape(2, 2).foo,
     ],

@@ -109,6 +109,20 @@ def _parameters(*names: int) -> Any:
     return check
 
 
+def _group_norm(args: tuple, kwargs: dict) -> None:
+    _parameters(1, 2)(args, kwargs)
+    spec = args[0].spec
+    x = torch.empty_strided(spec.shape, spec.stride, device="meta")
+    other = {4: torch.channels_last, 5: torch.channels_last_3d}.get(
+        x.dim() if spec.device.type == "cpu" else 0
+    )
+    if not x.is_contiguous() and (other is None or not x.is_contiguous(memory_format=other)):
+        raise RuntimeError(
+            "Expected X.is_contiguous(memory_format) to be true, but got false.  (Could this error message be improved?"
+            "  If so, please report an enhancement request to PyTorch.)"
+        )
+
+
 def _no_floats(kernel: str) -> Any:
     def check(args: tuple, kwargs: dict) -> None:
         for a in args[:2]:
@@ -163,7 +177,7 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
     ),
     aten.convolution.default: _convolution,
     aten.native_layer_norm.default: _parameters(2, 3),
-    aten.native_group_norm.default: _parameters(1, 2),
+    aten.native_group_norm.default: _group_norm,
     aten.native_batch_norm.default: _BATCH_NORM,
     aten._native_batch_norm_legit.default: _BATCH_NORM,
     aten._native_batch_norm_legit_functional.default: _BATCH_NORM,
