@@ -15,7 +15,7 @@ from ..data import dataclass
 from ..frame import call_disabled
 from ..guards import Const, Predicate
 from .attributes import LRU_CACHE
-from .breaks import Break, Raised, RunEagerly
+from .breaks import Break, Raised
 from .calls import CONSTANT_CALLS, INSTANCE_CALLS, call, known_object
 from .capture import Capture, Link, NotConst
 from .constants import IDENTITY_CONSTANTS, PLAIN_CONSTANTS
@@ -173,7 +173,7 @@ def _made(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         **{"(func)": func, "(maxsize)": maxsize, "(typed)": typed, "(info)": info},
         **{"(hits)": ConstVar(0), "(misses)": ConstVar(0), "(cache)": DictVar({})},
     }
-    cap.inside[id(made)] = cap.break_step()
+    made.slots["(born)"] = ConstVar(cap.break_step())
     return made
 
 
@@ -183,6 +183,7 @@ _KEYWORDS = object()  # between positional and named arguments in a key
 def _call_made(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     """Source: CPython, Modules/_functoolsmodule.c, infinite_lru_cache_wrapper and bounded_lru_cache_wrapper."""
     slots = fn.slots
+    cap.stays_inside(fn, slots["(born)"].value)  # type: ignore[attr-defined]
     limit, known = cap.value_of(slots["(maxsize)"]), slots["(cache)"].known  # type: ignore[attr-defined]
     key = None
     if limit != 0:
@@ -242,12 +243,8 @@ def _cache_clear(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 
 def _rebuilt(residual: Residual, tracker: ObjectVar) -> str:
-    """The text that makes a wrapper of the region; one that holds results cannot be made."""
-    slots = tracker.slots
-    if slots["(misses)"].value or slots["(hits)"].value:  # type: ignore[attr-defined]
-        earlier = residual.cap.inside[id(tracker)]
-        raise RunEagerly("unsupported-object", "a cached function that the region made and called", earlier)
-    given = residual.exprs([slots[f"({name})"] for name in ("func", "maxsize", "typed", "info")])
+    """The text that makes a wrapper of the region, which holds nothing."""
+    given = residual.exprs([tracker.slots[f"({name})"] for name in ("func", "maxsize", "typed", "info")])
     return f"{residual.constant(LRU_CACHE)}({given})"
 
 

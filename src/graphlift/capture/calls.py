@@ -12,7 +12,6 @@ import inspect
 import operator
 import sys
 import types
-import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -87,7 +86,7 @@ OPAQUE_MODULES = (
     "random",
     "tqdm",
 )
-_AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode", "torch.autograd.function")
+_AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode", "torch.autograd.function", "torch.autograd.anomaly_mode")
 
 
 def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
@@ -153,20 +152,8 @@ def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link:
     )
 
 
-def _call_weakref(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
-    """What a weak reference refers to, where the region has already met it."""
-    if fn.obj is None or fn.source is None:
-        raise Break("c-function", "call of a weak reference made in the captured code")
-    cap.guard(IdIs(fn.source, fn.obj))
-    target = fn.obj()
-    if target is None:
-        return ConstVar(None)
-    known = cap.memo.get(id(target))
-    if known is None:
-        raise Break("c-function", "call of a weak reference to an object that the region has not met")
-    return known
-
-
+#: Rules of functions whose modules torch loads when they are first used, by the function's full name.
+LATE_RULES: dict[str, Callable[[Capture, Any, Args, Kwargs], Tracker]] = {}
 #: What a call of a function means by its code: for wrappers, which are functions of their own each time.
 CODE_RULES: dict[types.CodeType, Callable[[Capture, ConstVar, Args, Kwargs], Tracker]] = {}
 
@@ -189,7 +176,6 @@ def _call_getter(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: 
 #: What a call of an instance means, for classes whose ``__call__`` is not Python.
 INSTANCE_CALLS: dict[type, Callable[[Capture, ObjectVar, Args, Kwargs, Link | None], Tracker]] = {
     functools.partial: _call_partial,
-    weakref.ref: _call_weakref,
     operator.itemgetter: _call_getter,
     operator.attrgetter: _call_getter,
     operator.methodcaller: _call_getter,
@@ -302,10 +288,19 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
         return cap.emit("call_function", value, args, kwargs, value)
     if value.__name__ == "graph_break" and module == "torch._dynamo.decorators":
         return dynamo_graph_break(cap)
-    for prefix in OPAQUE_MODULES:
-        if (module == prefix or module.startswith(prefix + ".")) and not module.startswith(_AUTOGRAD_ALLOWED):
-            raise Break("unsupported-call", f"{module}.{value.__qualname__}", at_once=True)
+    if is_opaque(module):
+        late = LATE_RULES.get(f"{module}.{value.__qualname__}")
+        if late is not None:
+            return late(cap, value, args, kwargs)
+        raise Break("unsupported-call", f"{module}.{value.__qualname__}", at_once=True)
     return inline(cap, fn, args, kwargs, link)
+
+
+@functools.cache
+def is_opaque(module: str) -> bool:
+    """Whether functions of a module are never traced into."""
+    opaque = any(module == prefix or module.startswith(prefix + ".") for prefix in OPAQUE_MODULES)
+    return opaque and not module.startswith(_AUTOGRAD_ALLOWED)
 
 
 def _is_program(cap: Capture, tracker: Tracker) -> bool:
@@ -421,7 +416,7 @@ BREAKING_TENSOR_METHODS: dict[str, str] = {
         "tensor-item",
     ),
     **dict.fromkeys(
-        "__array__ data_ptr storage untyped_storage _typed_storage storage_type __reduce_ex__ __deepcopy__ __dlpack__ "
+        "__array__ data_ptr storage untyped_storage _typed_storage storage_type __reduce_ex__ __dlpack__ "
         "share_memory_ is_shared set_ apply_ map_ map2_ resize_ resize_as_ __repr__ __str__ __format__ record_stream pin_memory "
         "backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ _make_subclass as_subclass "
         "__dlpack_device__ module_load __setstate__ _set_version sparse_resize_ __delitem__ __getstate__ copy_to_host".split(),
@@ -625,6 +620,8 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
         evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
     if cls is object and args:
         raise cap.raise_(TypeError, "object() takes no arguments")
+    if cap.type_attr(cls, "__del__") is not ABSENT:
+        raise Break("unsupported-object", f"a {cls.__name__} made in the captured code, whose __del__ is to run")
     if issubclass(cls, BaseExceptionGroup):
         return new_group(cap, cls, args)
     result = ObjectVar(cls)

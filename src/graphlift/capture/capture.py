@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import sys
 import types
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -57,7 +58,7 @@ from .constants import (
 from .dynamic import Choice, SizePolicy
 from .graph import GraphBuilder
 from .graph_values import contains_tensor, to_graph, wrap_result
-from .overriding import modes_outside, overrides
+from .overriding import active_modes, mode_tracker, overrides
 from .runtime_errors import inside_try, may_raise
 from .trackers import (
     NONE,
@@ -148,6 +149,7 @@ class Capture:
         #: Text that shows tensors, by the id of its tracker; calls put off until the graph has run.
         self.texts: dict[int, LateText] = {}
         self.put_off: list[PutOff] = []
+        self.copied: dict[int, list[TensorVar]] = {}  # tensors that went into a deep copy, by its memo
         #: Calls of cached functions, which the region repeats, and what they give.
         self.repeated: list[Any] = []
         self.cached: dict[Any, Tracker] = {}
@@ -156,9 +158,7 @@ class Capture:
         self.is_faking = False  # whether the fake mode is on already: inside a transform that runs on fakes
         #: What the region set on tensors, by the id of their trackers.
         self.tensor_attrs: dict[int, dict[str, Tracker]] = {}
-        #: Modes that see calls of torch's functions, the innermost last; those of `outer_modes` act for real meanwhile.
-        self.modes_outside = modes_outside()
-        self.outer_modes = 0 if self.modes_outside else torch._C._len_torch_function_stack()
+        #: Modes that see calls of torch's functions, the innermost last; meanwhile none acts for real.
         self.modes: list[Tracker] = []
         self.mode_stack: Any = None
         self.functions_off = 0  # 1: no class's __torch_function__ is called, 2: no mode's either
@@ -170,6 +170,8 @@ class Capture:
         self.traces: dict[int, tuple[Tracker, object]] = {}
         #: Real objects made for classes of the region, by id: with the tracker each stands for, and the step that made it.
         self.made: dict[int, tuple[Any, Tracker | None, int]] = {}
+        self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
+        self.given: list[Any] = []  # the objects that the frame was entered with
         self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
         self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
@@ -177,11 +179,17 @@ class Capture:
         self._identity_keys: dict[int, TrackerKey] = {}
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
-        self.modes += [self.wrap(mode, Const(mode, "torch_function_mode")) for mode in self.modes_outside]
+        self.modes += [mode_tracker(self, mode) for mode in active_modes()]
 
     def release(self) -> None:
         """Let go of the program's objects now: trackers refer to each other, and objects that end are seen to end."""
         self.__dict__.clear()
+
+    def stays_inside(self, tracker: Tracker, step: int = 0) -> None:
+        """An object that cannot be made again as it is: where it is to outlive the region, that ends at ``step``, or here."""
+        if id(tracker) not in self.inside:
+            self.inside[id(tracker)] = step or self.break_step()
+            self.keep_alive.append(tracker)
 
     # --- guards and sources ------------------------------------------------------------------------------------
 
@@ -580,8 +588,15 @@ class Capture:
         var.complete = True
         return var
 
+    def let_go(self, cls: type) -> None:
+        """The region drops a reference to a pre-existing object of this class, which is replayed at its end."""
+        if isinstance(getattr(cls, "__del__", None), types.FunctionType):
+            raise Break("unsupported-mutation", f"a {cls.__name__} is let go, whose __del__ may run then")
+
     def dict_set(self, var: DictVar, key: Any, value: Tracker) -> None:
         if var.real is not None:
+            if not isinstance(key, TrackerKey):
+                self.let_go(type(dict.get(var.real, key)))
             self.mark_changed(var)
             var.log.append(("set", key, value))
         var.known[key] = value
@@ -591,6 +606,8 @@ class Capture:
         if not self.dict_has(var, key):
             return False
         if var.real is not None:
+            if not isinstance(key, TrackerKey):
+                self.let_go(type(dict.get(var.real, key)))
             self.mark_changed(var)
             var.log.append(("del", key, None))
         var.known.pop(key, None)
@@ -600,6 +617,8 @@ class Capture:
 
     def dict_clear(self, var: DictVar) -> None:
         if var.real is not None:
+            for cls in set(map(type, dict.values(var.real))):
+                self.let_go(cls)
             self.mark_changed(var)
             var.log = [("clear", None, None)]
         var.known = {}
@@ -647,6 +666,8 @@ class Capture:
 
         cls = tracker.cls
         method = self.type_attr(cls, "__hash__")
+        if method is weakref.ref.__hash__:  # that of what it refers to
+            return self.value_key(tracker, hash(self.key_of(call_special(self, tracker, "__call__", []))))
         if method is object.__hash__ or issubclass(cls, torch.nn.Module):
             return self.identity_key(tracker)
         if method is None:

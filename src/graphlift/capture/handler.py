@@ -73,6 +73,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     function_rules,
     iterator_rules,
     itertools_rules,
+    library_rules,
     numpy_rules,
     operator_calls,
     operator_rules,
@@ -85,13 +86,15 @@ from . import (  # noqa: F401  (they fill the table of rules)
     text_rules,
     torch_rules,
     transform_rules,
+    weak_rules,
 )
 from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly, Stopped
 from .capture import Capture
+from .constants import PLAIN_CONSTANTS
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter
-from .overriding import handlers_off, plain_tensor, unseen, untouched
+from .overriding import handlers_act, handlers_off, modes_aside, plain_tensor, unseen, untouched
 from .reasons import BreakReason, StackFrame
 from .region import Region
 from .rerun import draws, may_run_again, run_again
@@ -398,7 +401,8 @@ def _execute(
     reason: BreakReason | None = None
     try:
         try:
-            _, end = frame.run(cap)  # type: ignore[assignment]
+            with modes_aside():
+                _, end = frame.run(cap)  # type: ignore[assignment]
         except Stopped as stopped:
             end = stopped.frames
         except Break as stop:
@@ -444,6 +448,7 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
     globals_var = cap.globals_var(func.__globals__)
     frame = Frame(point.code if point else code, globals_var, None)
     frame.is_root = True
+    cap.given = [value for value in args if type(value) not in PLAIN_CONSTANTS]
     cells: list[CellVar] = [cap.wrap_cell_of(func, Func(), i) for i in range(len(func.__closure__ or ()))]
     if point is None:
         frame.locals = dict(zip(names, values))
@@ -484,7 +489,7 @@ def _finish(
             raise _Restart(step, _reason("exception-raised", detail, stack, None))
         if cap.state_log or cap.guarded:
             compiled = protected(compiled, changed_facts(cap))
-        if cap.disguised or cap.modes_outside:
+        if cap.disguised or handlers_act():
             compiled = unseen(compiled)
         residual.names["__graph"] = Disabled(compiled)
         inputs = "__in" if len(residual.fetch) == residual.graph_inputs else f"__in[:{residual.graph_inputs}]"

@@ -234,7 +234,7 @@ class Mirror:
             return DequeVar([self.back(item) for item in value], value.maxlen)
         if kind in PURE_OBJCLASSES or kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
             return self.cap.from_python(value)
-        if kind.__name__ == "callable_iterator":  # re.finditer
+        if kind.__name__ in _LISTED:
             found = TupleVar([self.back(item) for item in value])
             return SeqIter(found.items, found)
         if isinstance(value, tuple):
@@ -442,6 +442,8 @@ def _next(self: Stand) -> Any:
 
 
 _END = object()
+#: Iterators that only C functions make: of `re.finditer`, `struct.iter_unpack`, `string.Formatter`.
+_LISTED = frozenset(("callable_iterator", "unpack_iterator", "formatteriterator", "fieldnameiterator"))
 #: Methods by which a class decides what is seen of the container inside.
 _READING = ("__iter__", "__len__", "__getitem__", "__contains__", "keys", "items")
 
@@ -502,7 +504,7 @@ def _call(self: Stand, *args: Any, **kwargs: Any) -> Any:
 
 METHODS = _methods()
 #: Stands for an object that nothing has looked at yet.
-UNREAD: type = type("object", (Stand,), dict(METHODS))
+UNREAD: type = type("object", (Stand,), {**METHODS, "__module__": "builtins"})
 _classes: dict[type, type] = {}
 
 
@@ -510,7 +512,7 @@ def stand_class(cls: type) -> type:
     """The class of stand-ins for instances of ``cls``."""
     found = _classes.get(cls)
     if found is None:
-        own: dict[str, Any] = {"__slots__": ()}
+        own: dict[str, Any] = {"__slots__": ()} | {n: getattr(cls, n) for n in ("__module__", "__qualname__")}
         for name, method in METHODS.items():
             raw = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
             if raw is not ABSENT:

@@ -108,6 +108,8 @@ class Residual:
         self.output_names: dict[int, str] = {}
         self.retyped: list[str] = []  # what makes outputs of the graph instances of their classes
         self.loops: dict[int, tuple[str, Tracker]] = {}
+        self.functions_open = 0  # functions whose closure is being made, and the cells left empty meanwhile
+        self.unfilled: list[tuple[str, CellVar]] = []
         self.late: list[str] = []  # lines for after the effects
         self.counter = 0
 
@@ -201,6 +203,9 @@ class Residual:
             return self.load(tracker.source)
         if kind is TensorVar:
             return self.output(tracker)  # type: ignore[arg-type]
+        if id(tracker) in self.cap.inside:
+            detail = f"a {describe(tracker)} at a graph break or returned"
+            raise RunEagerly("unsupported-object", detail, earlier=self.cap.inside[id(tracker)])
         known = self.memo.get(id(tracker))
         if known is not None:
             if id(tracker) in self.open:
@@ -385,13 +390,17 @@ class Residual:
         name = self.memo[id(tracker)] = self.fresh("cell")
         make = self.constant(types.CellType)
         self.line(f"{name} = {make}()")
-        if tracker.content is not None:
+        if tracker.content is not None and self.functions_open:  # it may hold the function being made
+            self.unfilled.append((name, tracker))
+        elif tracker.content is not None:
             self.line(f"{name}.cell_contents = {self.expr(tracker.content)}")
         return name
 
     def _function(self, tracker: FunctionVar) -> str:
         name = self.memo[id(tracker)] = self.fresh("fn")
+        self.functions_open += 1
         closure = f"({self.exprs(list(tracker.closure))},)" if tracker.closure else "None"
+        self.functions_open -= 1
         defaults = f"({self.exprs(tracker.defaults)},)" if tracker.defaults else "None"
         make, code = self.constant(types.FunctionType), self.constant(tracker.code, "code")
         globals_ = self.constant(tracker.globals_, "globals")
@@ -403,6 +412,9 @@ class Residual:
             self.line(f"{name}.__annotations__ = {self.expr(tracker.annotations)}")
         for key, value in tracker.attrs.known.items():
             self.line(f"{name}.{key} = {self.expr(value)}")
+        while self.unfilled and not self.functions_open:
+            cell, held = self.unfilled.pop()
+            self.line(f"{cell}.cell_contents = {self.expr(held.content)}")  # type: ignore[arg-type]
         return name
 
     def _method(self, tracker: MethodVar) -> str:

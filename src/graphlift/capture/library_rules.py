@@ -1,0 +1,131 @@
+"""Functions of the standard library that are pointless to trace: run for real on constants, or known by what they say.
+
+In: calls of what is named. Out: trackers. Always: a function runs while capturing only if it acts through its arguments
+alone; what depends on the process or the thread is guarded.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ast
+import functools
+import json
+import os
+import pprint
+import shlex
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..fake.checks import is_dense
+from ..guards import Const, NoOverlap, Predicate
+from .breaks import Break, Raised
+from .calls import CODE_RULES, TENSOR_METHODS
+from .capture import Capture, NotConst
+from .frame import inline
+from .rules import rule
+from .trackers import NONE, ConstVar, DictVar, TensorVar, Tracker
+
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+
+
+def _is_data(value: Any) -> bool:
+    """Whether nothing in it is code."""
+    if isinstance(value, dict):
+        return all(_is_data(key) and _is_data(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_is_data, value))
+    return not callable(value)
+
+
+def _evaluated(target: types.FunctionType) -> None:
+    @rule(target)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        try:
+            values = [cap.value_of(arg) for arg in args]
+            named = {name: cap.value_of(arg) for name, arg in kwargs.items()}
+        except (NotConst, RecursionError):
+            values, named = [target], {}
+        if not all(map(_is_data, (*values, *named.values()))):
+            return inline(cap, ConstVar(target, Const(target, target.__qualname__)), args, kwargs)
+        try:
+            return cap.from_python(target(*values, **named))
+        except Exception as error:
+            if isinstance(type(error).__init__, types.FunctionType):  # with fields of its own
+                raise Break("exception-raised", f"{type(error).__name__}: {error}") from None
+            raise Raised(cap.exception_var(error)) from error
+
+
+for _target in (json.dumps, json.loads, ast.literal_eval, pprint.pformat, shlex.split):
+    _evaluated(_target)
+
+
+def _ambient(target: Callable[[], Any]) -> None:
+    """What the process or the thread is: a constant as long as it is the same."""
+
+    @rule(target)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        value, name = target(), target.__name__
+        cap.guard(Predicate(lambda ask: ask() == value, (Const(target, name),), f"{name}() == {value!r}"))
+        return ConstVar(value)
+
+
+for _asked in (_thread.get_ident, os.getpid):
+    _ambient(_asked)
+
+
+def _dispatch(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
+    """``dispatch(cls)`` of a `functools.singledispatch` function, which keeps what it found behind weak references."""
+    dispatch, cls = fn.value, cap.value_of(args[0])
+    found = dispatch(cls)
+    text = f"dispatch of {cls.__qualname__} is {getattr(found, '__qualname__', found)}"
+    cap.guard(Predicate(lambda ask: ask(cls) is found, (Const(dispatch, "dispatch"),), text))
+    return cap.wrap(found, Const(found, getattr(found, "__qualname__", "implementation")))
+
+
+CODE_RULES[functools.singledispatch(lambda _: None).dispatch.__code__] = _dispatch  # type: ignore[attr-defined]
+
+
+def _deepcopy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """The copy of a plain tensor that fills its memory, and shares it with no other that goes into the same copy."""
+    tensor = cap.realize(args[0])
+    assert type(tensor) is TensorVar
+    memo = cap.realize(args[1]) if len(args) == 2 else NONE
+    if type(memo) is not DictVar or memo.source is not None:
+        raise Break("unsupported-call", "Tensor.__deepcopy__ with a memo of the program's")
+    cap.stays_inside(memo)  # as storages are not in it
+    copied = cap.copied.setdefault(id(memo), [])
+    if not _is_whole(cap, tensor) or not all(_is_apart(cap, tensor, other) for other in copied):
+        raise Break(
+            "unsupported-call", "Tensor.__deepcopy__ of other than a plain tensor with memory of its own"
+        )
+    if tensor.source is not None:
+        text = f"{tensor.source.name()} has no attributes of its own"
+        cap.guard(Predicate(lambda found: not found.__dict__ and found.grad is None, (tensor.source,), text))
+    copied.append(tensor)
+    return cap.emit("call_method", "clone", [tensor], {}, torch.Tensor.clone)
+
+
+def _is_whole(cap: Capture, tensor: TensorVar) -> bool:
+    fake: Any = tensor.fake
+    plain = tensor.cls is torch.Tensor and not fake.requires_grad and id(tensor) not in cap.tensor_attrs
+    if not plain or fake.storage_offset() or not is_dense(fake.spec):
+        return False
+    if tensor.source is None:
+        return all(fake.home is not given.home for given, _ in cap.builder.input_versions)  # type: ignore[attr-defined]
+    real = cap.builder.input_tensors[cap.builder.input_sources.index(tensor.source)]
+    return not real.__dict__ and real.grad is None
+
+
+def _is_apart(cap: Capture, tensor: TensorVar, other: TensorVar) -> bool:
+    if tensor.fake.home is other.fake.home:  # type: ignore[attr-defined]
+        return False
+    if tensor.source is not None and other.source is not None:
+        cap.guard(NoOverlap((tensor.source,), (other.source,)))
+    return True
+
+
+TENSOR_METHODS["__deepcopy__"] = _deepcopy
