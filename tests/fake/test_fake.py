@@ -76,6 +76,7 @@ IMAGE = torch.randn(2, 3, 8, 8)
         (lambda a: a.to(torch.complex64).conj(), (X,)),
         (lambda a: torch.zeros(2, 3, dtype=torch.int32), (X,)),
         (lambda a: torch.empty_strided((16, 1), (1, 16)), (X,)),
+        (lambda a: torch.ops.aten.native_dropout_backward(a.mT, a.mT > 0, 2.0), (X,)),
         (lambda a: a.split(2, 1), (G,)),
         (lambda a: torch.tensor([1.0, 2.0]), (X,)),
         (lambda a: a.new_zeros(2).resize_(7), (X,)),

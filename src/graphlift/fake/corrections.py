@@ -223,6 +223,14 @@ def _roll(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return make_spec(spec.shape, x.stride(), 0, spec.dtype, spec.device)
 
 
+def _product(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """The CPU kernel multiplies its first two arguments, and strides are those of a product."""
+    grad, mask = (torch.empty_strided(a.spec.shape, a.spec.stride, device="meta") for a in args[:2])
+    with torch._C._DisableTorchDispatch():
+        strides = torch.mul(grad, mask).stride()
+    return make_spec(recipe.shape, strides, 0, recipe.dtype, recipe.device)
+
+
 CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.native_batch_norm.default: _batch_norm(5, 3),
@@ -235,6 +243,7 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
     aten.log_sigmoid_forward.default: _all_contiguous,
+    aten.native_dropout_backward.default: _product,
     aten.nll_loss2d_forward.default: _all_contiguous,
     aten.rrelu_with_noise.default: _all_contiguous,
     aten.roll.default: _roll,
