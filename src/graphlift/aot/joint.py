@@ -475,9 +475,15 @@ class _Outputs:
         if root.path:
             if out.spec.dtype != root.spec.dtype:
                 raise FallBack("metadata-changed", "a view as another dtype")
-            delta = out.spec.offset - root.spec.offset
+            delta, is_view, data = (
+                out.spec.offset - root.spec.offset,
+                out._is_view(),
+                any(s.data for s in path),
+            )
+            if is_view and data:
+                raise FallBack("metadata-changed", "of a tensor with views of its .data")
             return FromSlot(
-                slot, (), Geometry(out.spec, delta, out._is_view(), all(s.grad_mode for s in path))
+                slot, (), Geometry(out.spec, delta, is_view, data, all(s.grad_mode for s in path))
             )
         return FromSlot(slot, path)
 

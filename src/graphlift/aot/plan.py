@@ -41,11 +41,15 @@ class FromInput:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A view by strides: metadata, distance from the owner's offset, and whether autograd sees it as a view."""
+    """A view by strides: metadata, distance from the owner's offset, and how autograd sees it.
+
+    As a view, or else as an alias, which has a version counter of its own where it was made by `.data`.
+    """
 
     spec: Spec
     delta: int
     is_view: bool
+    data: bool
     grad_mode: bool
 
 

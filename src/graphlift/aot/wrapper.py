@@ -142,17 +142,18 @@ def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
     """An expression for `path` replayed on `start`.
 
     Steps made in the other grad mode get statements of their own, and so do detached aliases, which are the base of
-    their views and made once. What changes its own metadata in place is not shared.
+    their views and made once. What changes its own metadata in place is not shared, but its base is.
     """
     expression = start
-    alone = max((n for n, step in enumerate(path) if step.in_place), default=-1)
+    in_place = [n for n, step in enumerate(path) if step.in_place]
+    first, last = (in_place[0], in_place[-1]) if in_place else (len(path), -1)
     for n, step in enumerate(path):
         owner = step.data or step.func is aten.detach.default
         if step.grad_mode == grad_mode and not owner:
             expression = view_expression(src, expression, step)
             continue
         key = (start, *map(id, path[: n + 1]))
-        known = src.made.get(key) if n > alone else None
+        known = src.made.get(key) if n > last or n < first - 1 else None
         if known is not None:
             expression = known
             continue
@@ -210,7 +211,7 @@ def _by_geometry(src: Source, start: str, g: Geometry, grad: bool) -> str:
     layout = f"{literal(src, g.spec.shape)}, {literal(src, g.spec.stride)}, {size_text(g.delta)}"
     expression = f"{held}({start}, {layout})"
     if not g.is_view:
-        return expression + ".detach()"
+        return expression + (".data" if g.data else ".detach()")
     if g.grad_mode == grad:
         return expression
     label = f"v{len(src.lines)}"
