@@ -203,3 +203,46 @@ def test_a_librarys_operator_that_writes_nothing_runs_again(compiler) -> None:
             torch.manual_seed(3)
             found.append(outcome(run, i) | {"random": torch.rand(2).tolist()})
         assert found[0] == found[1]
+
+
+# -- functions that capture makes ------------------------------------------------------------------------------
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g * 2
+
+
+def caught_with_a_custom_function(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    try:
+        y = EMBEDDING[i] + Doubled.apply(x.requires_grad_() * 1)
+    except IndexError:
+        y = Doubled.apply(x * 3)
+    return y.sum()
+
+
+def caught_with_a_transform(x: torch.Tensor, i: torch.Tensor, c: Counter) -> torch.Tensor:
+    try:
+        y = EMBEDDING[i] + torch.vmap(lambda r: r + torch.rand(3), randomness="different")(x)
+    except IndexError:
+        y = torch.rand(3)
+    return y + torch.rand(3)
+
+
+@pytest.mark.parametrize("fn", [caught_with_a_custom_function, caught_with_a_transform])
+def test_graphs_with_functions_that_capture_made_run_again(compiler, fn: Callable[..., Any]) -> None:
+    good, bad = torch.tensor([0, 2, 1]), torch.tensor([0, 9, 1])
+    compiled = compiler.compile(fn)
+    for i in (good, bad, good):
+        found = []
+        for run in (fn, compiled):
+            torch.manual_seed(3)
+            found.append(outcome(run, i) | {"random": torch.rand(2).tolist()})
+        assert found[0] == found[1]
+    explained = compiler.explain(fn, torch.ones(3, 3), good, Counter())
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)

@@ -7,7 +7,9 @@ Always: only frames whose graph has left no trace when it raises: no writes, and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -24,11 +26,13 @@ _RANDOM = re.compile(
 )
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _PLAIN = ("torch", "_operator", "math", "builtins")
+#: Functions that capture made as nodes, with the graphs that a call of them runs; besides those they only compute.
+MADE: weakref.WeakKeyDictionary[Callable[..., Any], tuple[fx.Graph, ...]] = weakref.WeakKeyDictionary()
 
 
 def may_run_again(builder: GraphBuilder, writes_last: bool) -> bool:
     """Whether a run of the graph that raised leaves no trace; ``writes_last``: it writes its inputs at its end only."""
-    nodes = list(builder.graph.nodes)
+    nodes = list(_nodes(builder.graph))
     if builder.written_inputs() and not writes_last:
         return False
     return all(map(_is_plain, nodes)) and (not draws(builder) or all(map(_on_cpu, nodes)))
@@ -36,7 +40,24 @@ def may_run_again(builder: GraphBuilder, writes_last: bool) -> bool:
 
 def draws(builder: GraphBuilder) -> bool:
     """Whether the graph may draw random numbers; an operator of another library may."""
-    return any(_RANDOM.search(_name(node)) or _is_of_a_library(node.target) for node in builder.graph.nodes)
+    return any(map(may_draw, _nodes(builder.graph)))
+
+
+def _nodes(graph: fx.Graph) -> Iterator[fx.Node]:
+    """The nodes of a graph and of those inside it."""
+    for node in graph.nodes:
+        yield node
+        for inner in _made(node.target) or ():
+            yield from _nodes(inner)
+
+
+def _made(target: Any) -> Iterable[fx.Graph] | None:
+    return MADE.get(target) if isinstance(target, types.FunctionType) else None
+
+
+def may_draw(node: fx.Node) -> bool:
+    """Whether the call may draw random numbers."""
+    return bool(_RANDOM.search(_name(node))) or _is_of_a_library(node.target)
 
 
 def _name(node: fx.Node) -> str:
@@ -57,7 +78,7 @@ def _is_plain(node: fx.Node) -> bool:
     target = node.target
     if _is_of_a_library(target):
         return not any(overload._schema.is_mutable for overload in _overloads(target))
-    if isinstance(target, _OPERATORS):
+    if isinstance(target, _OPERATORS) or _made(target) is not None:
         return True
     module = getattr(target, "__module__", None) or "torch"
     return module.partition(".")[0] in _PLAIN and bool(_name(node))
