@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import (
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+    set_checkpoint_early_stop,
+)
 
 from tests.capture.torch_program import real, seeded, torch_program
 
@@ -709,7 +717,7 @@ def test_checkpoint(x, w):
     return checkpoint(body, x, w, use_reentrant=False) + 1
 
 
-@torch_program(G, W, breaks="unsupported-call")
+@torch_program(G, W)
 def test_checkpoint_reentrant(x, w):
     return checkpoint(body, x, w, use_reentrant=True) + 1
 
@@ -723,9 +731,55 @@ def test_checkpoint_dropout(x, w):
     return checkpoint(dropbody, x, w, use_reentrant=False) * 2
 
 
-@torch_program(G, W, breaks="unsupported-call")
+@torch_program(G, W)
 def test_checkpoint_no_preserve(x, w):
     return checkpoint(body, x, w, use_reentrant=False, preserve_rng_state=False)
+
+
+@torch_program(G, W, breaks="unsupported-call")
+def test_checkpoint_draws_again(x, w):
+    return checkpoint(dropbody, x, w, use_reentrant=False, preserve_rng_state=False)
+
+
+@torch_program(G, W)
+def test_checkpoint_reentrant_of_reentrant(x, w):
+    return checkpoint(
+        lambda a: checkpoint(dropbody, a, w, use_reentrant=True) * 2, x, use_reentrant=True
+    ), x * 2
+
+
+@torch_program(G, W)
+def test_checkpoint_reentrant_results(x, w):
+    return checkpoint(lambda a: (a @ w, a * 2, 3, (a > 0)), x, use_reentrant=True)
+
+
+@torch_program(X, W, breaks="unsupported-call")
+def test_checkpoint_reentrant_without_gradients(x, w):
+    return checkpoint(lambda a: a @ w, x, use_reentrant=True)
+
+
+@torch_program(G, X, breaks="unsupported-call")
+def test_checkpoint_reentrant_result_without_gradient(x, y):
+    return checkpoint(lambda a, b: (a * 2, b * 2), x, y, use_reentrant=True)
+
+
+@torch_program(G, breaks="unsupported-call")
+def test_checkpoint_reentrant_view(x):
+    return checkpoint(lambda a: (a * 2).view(-1), x, use_reentrant=True)
+
+
+@torch_program(G, W)
+def test_checkpoint_contexts(x, w):
+    contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    return checkpoint(body, x, w, use_reentrant=False, context_fn=contexts), checkpoint(
+        body, x, w, use_reentrant=False, context_fn=noop_context_fn
+    )
+
+
+@torch_program(G, W)
+def test_checkpoint_early_stop(x, w):
+    with set_checkpoint_early_stop(False):
+        return checkpoint(body, x, w, use_reentrant=False)
 
 
 @torch_program(G)

@@ -45,6 +45,7 @@ from .trackers import (
     OpaqueVar,
     PrivateVar,
     SetVar,
+    SizeVar,
     TensorVar,
     Tracker,
     TupleVar,
@@ -260,10 +261,12 @@ def _meets_tensors(cap: Capture, search: Any, args: Args, kwargs: Kwargs) -> boo
     sequence = cap.realize(args[0])
     if not issubclass(python_type(sequence), search.__objclass__):
         return False
+    if type(sequence) is ObjectVar and type(sequence.payload) is TupleVar:
+        sequence = sequence.payload
     if type(sequence) not in (ListVar, TupleVar):
         return False
     searched = [*sequence.items, *args[1:2]]  # type: ignore[union-attr]
-    return any(type(cap.realize(item)) is TensorVar for item in searched)
+    return any(type(cap.realize(item)) in (TensorVar, SizeVar) for item in searched)
 
 
 def refuse(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
@@ -621,7 +624,9 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     if cls is object and args:
         raise cap.raise_(TypeError, "object() takes no arguments")
     if cap.type_attr(cls, "__del__") is not ABSENT:
-        raise Break("unsupported-object", f"a {cls.__name__} made in the captured code, whose __del__ is to run")
+        raise Break(
+            "unsupported-object", f"a {cls.__name__} made in the captured code, whose __del__ is to run"
+        )
     if issubclass(cls, BaseExceptionGroup):
         return new_group(cap, cls, args)
     result = ObjectVar(cls)

@@ -125,8 +125,8 @@ class Capture:
         self.sizes.refuse = lambda text: Break("unbacked-size", text)
         self.policy = policy
         self.size_sources: dict[Symbol, Source] = {}
-        # Step and stack of the first operator inside a `try` whose errors only the data decide.
-        self.unsafe: tuple[int, str] | None = None
+        # Step and stack of the first operator after which the frame may have to run again, and why it would be a break.
+        self.unsafe: tuple[int, str, str, str] | None = None
         self.varying = varying  # integers that were not what an earlier region had taken them for
         self.stop_at = stop_at
         self.step = 0
@@ -172,6 +172,7 @@ class Capture:
         self.made: dict[int, tuple[Any, Tracker | None, int]] = {}
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
+        self.mortal: set[int] = set()  # those of them with a `__del__`
         self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
         self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
@@ -588,10 +589,21 @@ class Capture:
         var.complete = True
         return var
 
+    def enter_with(self, values: tuple[Any, ...]) -> None:
+        """Remember what the frame is entered with: the region holds it to its end."""
+        self.given = [value for value in values if type(value) not in PLAIN_CONSTANTS]
+        self.mortal = {id(value) for value in self.given if has_finalizer(type(value))}
+
     def let_go(self, cls: type) -> None:
         """The region drops a reference to a pre-existing object of this class, which is replayed at its end."""
-        if isinstance(getattr(cls, "__del__", None), types.FunctionType):
+        if has_finalizer(cls):
             raise Break("unsupported-mutation", f"a {cls.__name__} is let go, whose __del__ may run then")
+
+    def drop(self, tracker: Tracker | None) -> None:
+        """A frame drops a value; asked only where the frame was entered with objects that notice it."""
+        value = tracker.obj if type(tracker) is ObjectVar else getattr(tracker, "value", None)
+        if id(value) in self.mortal:
+            self.let_go(type(value))
 
     def dict_set(self, var: DictVar, key: Any, value: Tracker) -> None:
         if var.real is not None:
@@ -629,6 +641,8 @@ class Capture:
 
     def key_of(self, tracker: Tracker) -> Any:
         """The dictionary key that a tracker is; raises Break for keys whose hash is the user's own code."""
+        if type(tracker) is SizeVar:
+            return self.sizes.specialize(tracker.expr, "used as a key of a dictionary or a set")
         tracker = self.plain(tracker)
         if type(tracker) is ObjectVar and tracker.cls is torch.Size:
             return self.value_of(tracker)
@@ -667,7 +681,10 @@ class Capture:
         cls = tracker.cls
         method = self.type_attr(cls, "__hash__")
         if method is weakref.ref.__hash__:  # that of what it refers to
-            return self.value_key(tracker, hash(self.key_of(call_special(self, tracker, "__call__", []))))
+            from .protocol import compare, truth
+
+            hash_ = hash(self.key_of(call_special(self, tracker, "__call__", [])))
+            return ValueKey(tracker, hash_, lambda left, right: truth(self, compare(self, "==", left, right)))
         if method is object.__hash__ or issubclass(cls, torch.nn.Module):
             return self.identity_key(tracker)
         if method is None:
@@ -748,7 +765,8 @@ class Capture:
         where = self.user_stack()
         risky = bool(self.sizes.unknown) or may_raise(kind, target, fake_args)
         if self.unsafe is None and risky and inside_try(self.frames):
-            self.unsafe = self.step, where
+            detail = "an operator that may raise, inside a try statement"
+            self.unsafe = self.step, where, "exception-raised", detail
         node = self.builder.add_op(
             kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where
         )
@@ -764,6 +782,11 @@ class Capture:
         self.builder.graph.create_node("call_function", fn, args, {})
         self.state_log.append((fn, args))
         return result
+
+
+def has_finalizer(cls: type) -> bool:
+    """Whether instances run code of the program's when they end."""
+    return isinstance(getattr(cls, "__del__", None), types.FunctionType)
 
 
 def key_value(key: Any) -> Any:

@@ -52,8 +52,12 @@ def _numpy_scalars(base: type) -> Iterator[type]:
 
 
 NUMPY_SCALARS: frozenset[type] = frozenset(_numpy_scalars(np.generic))
+#: Enumerations of torch that are made in C++, such as `torch.nn.attention.SDPBackend`.
+CPP_ENUMS: frozenset[type] = frozenset(
+    value for value in vars(torch._C).values() if isinstance(value, type) and "__members__" in vars(value)
+)
 #: Classes whose instances never change, known by identity (or bits) where they come from outside.
-IMMUTABLE_CONSTANTS: frozenset[type] = NUMPY_SCALARS | frozenset(
+IMMUTABLE_CONSTANTS: frozenset[type] = NUMPY_SCALARS | CPP_ENUMS | frozenset(
     (
         re.Pattern,
         re.Match,
@@ -133,7 +137,7 @@ def is_number(value: Any) -> bool:
 
 def is_static_type(cls: type) -> bool:
     """Whether the type's attributes cannot be changed by the program (builtin and C types)."""
-    return not cls.__flags__ & (1 << 9)
+    return bool(cls.__flags__ & (1 << 8))  # Py_TPFLAGS_IMMUTABLETYPE
 
 
 def is_constant_key(key: Any) -> bool:

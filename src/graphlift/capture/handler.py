@@ -91,7 +91,6 @@ from . import (  # noqa: F401  (they fill the table of rules)
 from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly, Stopped
 from .capture import Capture
-from .constants import PLAIN_CONSTANTS
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter
 from .overriding import handlers_act, handlers_off, modes_aside, plain_tensor, unseen, untouched
@@ -448,7 +447,7 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
     globals_var = cap.globals_var(func.__globals__)
     frame = Frame(point.code if point else code, globals_var, None)
     frame.is_root = True
-    cap.given = [value for value in args if type(value) not in PLAIN_CONSTANTS]
+    cap.enter_with(args)
     cells: list[CellVar] = [cap.wrap_cell_of(func, Func(), i) for i in range(len(func.__closure__ or ()))]
     if point is None:
         frame.locals = dict(zip(names, values))
@@ -484,9 +483,8 @@ def _finish(
         timings["backend"] = time.perf_counter() - start
         again = may_run_again(cap.builder, getattr(compiled, "writes_last", False))
         if cap.unsafe is not None and not again:
-            step, stack = cap.unsafe
-            detail = "an operator that may raise, inside a try statement"
-            raise _Restart(step, _reason("exception-raised", detail, stack, None))
+            step, stack, code, detail = cap.unsafe
+            raise _Restart(step, _reason(code, detail, stack, None))
         if cap.state_log or cap.guarded:
             compiled = protected(compiled, changed_facts(cap))
         if cap.disguised or handlers_act():

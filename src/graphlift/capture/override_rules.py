@@ -30,7 +30,7 @@ from .calls import BREAKING_TENSOR_METHODS, LEAF_MODULES, TENSOR_METHODS, call
 from .capture import Capture, NotConst
 from .frame import inline
 from .graph_values import to_graph
-from .overriding import PLAIN_TENSORS, defines, is_modelled, is_seen, mode_sees, overrides
+from .overriding import PLAIN_TENSORS, defines, device_mode, is_modelled, is_seen, mode_sees, overrides
 from .protocol import sequence_items
 from .residual import EFFECTS, Residual
 from .rules import rule
@@ -356,7 +356,7 @@ def push_mode(cap: Capture, mode: Tracker) -> None:
 
 def pop_mode(cap: Capture) -> Tracker:
     if not cap.modes:
-        raise Break("context-manager", "a mode that was entered outside is left")
+        raise Break("context-manager", "a mode is left, and none is active")
     _changing(cap)
     mode = cap.modes.pop()
     _changed(cap)
@@ -392,28 +392,22 @@ def _pop(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(torch._C._len_torch_function_stack)
 def _length(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return ConstVar(cap.outer_modes + len(cap.modes))
+    return ConstVar(len(cap.modes))
 
 
 @rule(torch._C._get_function_stack_at)
 def _at(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    position = cap.value_of(args[0])
-    if position >= cap.outer_modes:
-        return cap.modes[position - cap.outer_modes]
-    mode = torch._C._get_function_stack_at(position)
-    return cap.wrap(mode, Const(mode, f"torch_function_mode_{position}"))
+    return cap.modes[cap.value_of(args[0])]
 
 
 @rule(torch._C._is_torch_function_mode_enabled)
 def _enabled(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return ConstVar(bool(cap.outer_modes or cap.modes) and cap.functions_off != 2)
+    return ConstVar(bool(cap.modes) and cap.functions_off != 2)
 
 
 @rule(torch.device.__enter__)
 def _enter_device(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    mode = ObjectVar(DeviceContext)
-    mode.attrs.known.update(device=args[0], prev_mode=NONE)
-    push_mode(cap, mode)
+    push_mode(cap, device_mode(args[0]))
     return args[0]
 
 

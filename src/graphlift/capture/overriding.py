@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
-from ..guards import ABSENT
+from ..guards import ABSENT, Const
 from .breaks import Break
-from .trackers import DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
+from .trackers import NONE, ConstVar, DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -115,15 +115,45 @@ def require_unseen(cap: Capture, what: str, args: Iterable[Tracker]) -> None:
         raise Break("unsupported-tensor-subclass", f"{what} that a __torch_function__ may see")
 
 
-def modes_outside() -> list[Any]:
-    """The active modes that are more than a default device: what capture does itself is not for them to see."""
-    modes = [torch._C._get_function_stack_at(k) for k in range(torch._C._len_torch_function_stack())]
-    return modes if any(type(mode) is not DeviceContext for mode in modes) else []
+def active_modes() -> list[Any]:
+    """The modes that are active for real, the innermost last."""
+    return [torch._C._get_function_stack_at(k) for k in range(torch._C._len_torch_function_stack())]
+
+
+def handlers_act() -> bool:
+    """Whether modes are active that are more than a default device."""
+    return any(type(mode) is not DeviceContext for mode in active_modes())
 
 
 def handlers_off() -> contextlib.AbstractContextManager[Any]:
-    """A context in which no mode that is active for real sees what capture does."""
-    return torch._C.DisableTorchFunction() if modes_outside() else contextlib.nullcontext()
+    """A context in which no mode that is active for real, but for a default device, sees what is done."""
+    return torch._C.DisableTorchFunction() if handlers_act() else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def modes_aside() -> Iterator[None]:
+    """A context in which no mode is active for real."""
+    modes = active_modes()
+    for _ in modes:
+        torch._C._pop_torch_function_stack()
+    try:
+        yield
+    finally:
+        for mode in modes:
+            torch._C._push_on_torch_function_stack(mode)
+
+
+def mode_tracker(cap: Capture, mode: Any) -> Tracker:
+    """A mode that was entered outside; a default device is made anew each time, and known by its device."""
+    if type(mode) is not DeviceContext:
+        return cap.wrap(mode, Const(mode, "torch_function_mode"))
+    return device_mode(ConstVar(mode.device))
+
+
+def device_mode(device: Tracker) -> ObjectVar:
+    made = ObjectVar(DeviceContext)
+    made.attrs.known.update(device=device, prev_mode=NONE)
+    return made
 
 
 def plain_tensor(value: Any) -> Any:
