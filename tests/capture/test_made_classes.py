@@ -763,9 +763,6 @@ def test_new_method(x: Tensor):
         def __init__(self, v):
             self.v = v
 
-        def __del__(self):
-            pass
-
     return P(x).made + P(2).v
 
 

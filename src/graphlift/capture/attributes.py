@@ -11,6 +11,7 @@ import enum
 import functools
 import sys
 import types
+import weakref
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..guards import (
     HasKey,
     IdIs,
     InstanceDict,
+    Predicate,
     Slot,
     Source,
     TensorGrad,
@@ -58,6 +60,8 @@ from .trackers import (
     describe,
 )
 
+#: Their attributes are those of what they refer to.
+PROXIES = weakref.ProxyTypes
 C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 C_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TYPE_NAMES = {
@@ -152,6 +156,14 @@ def shown_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__name__}" if static else cls.__name__
 
 
+def _name_without(cap: Capture, cls: type, name: str) -> str:
+    """A class as the interpreter names it where an instance has no attribute ``name``."""
+    slot = sys.version_info >= (3, 13) and isinstance(cap.type_attr(cls, name), types.MemberDescriptorType)
+    if not slot or cls.__module__ in ("builtins", "__main__"):
+        return shown_name(cls)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
     """``obj.name``; raises `Raised` with AttributeError as the program would."""
     found = find_attr(cap, obj, name)
@@ -160,7 +172,7 @@ def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
         what = (
             f"type object '{obj.value.__name__}'"
             if type(obj) is ConstVar and isinstance(obj.value, type)
-            else f"'{shown_name(cls)}' object"
+            else f"'{_name_without(cap, cls, name)}' object"
         )
         if type(obj) is ConstVar and isinstance(obj.value, types.ModuleType):
             what = f"module '{obj.value.__name__}'"
@@ -210,7 +222,15 @@ def wrap_class_value(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
 # --- instances ---------------------------------------------------------------------------------------------------
 
 
+def _proxied(cap: Capture, proxy: ObjectVar) -> Tracker:
+    from .weak_rules import proxied
+
+    return proxied(cap, proxy)
+
+
 def _object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
+    if obj.cls in PROXIES:
+        return find_attr(cap, _proxied(cap, obj), name)
     getter = cap.type_attr(obj.cls, "__getattribute__")
     fallback = cap.type_attr(obj.cls, "__getattr__")
     try:
@@ -277,7 +297,7 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
     kind = type(raw)
     if kind is types.FunctionType or kind is LRU_CACHE:
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
-    if kind is property:
+    if kind is property or (isinstance(raw, property) and cap.type_attr(kind, "__get__") is property.__get__):
         if raw.fget is None:
             return None
         return _call(cap, wrap_class_value(cap, cls, name, raw.fget), [obj])
@@ -347,10 +367,21 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
     except AttributeError:
         if not isinstance(raw, types.MemberDescriptorType):
             return None
-        raise Break("unsupported-attribute", f"unset slot {name} of {cls.__name__}") from None
+        unset = functools.partial(_is_unset, raw)
+        cap.guard(Predicate(unset, (obj.source,), f"{obj.source.name()}.{name} has no value"))
+        obj.slots[name] = NULL
+        return None
     found = cap.wrap(value, Slot(obj.source, name))
     obj.slots[name] = found
     return found
+
+
+def _is_unset(slot: Any, obj: Any) -> bool:
+    try:
+        slot.__get__(obj)
+    except AttributeError:
+        return True
+    return False
 
 
 def _structseq_field(cap: Capture, raw: Any, obj: ObjectVar, cls: Any) -> Tracker:
@@ -474,6 +505,8 @@ def _function_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
         return cap.globals_var(fn.__globals__)
     if name == "__class__":
         return ConstVar(types.FunctionType)
+    if name == "__type_params__" and sys.version_info >= (3, 12):
+        return cap.wrap(fn.__type_params__, Attr(source, name))
     if name == "__annotations__" and fn.__annotations__:
         return cap.wrap(fn.__annotations__, Attr(source, name))
     if name == "__closure__":
@@ -527,6 +560,8 @@ def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | 
         return TupleVar(list(obj.closure)) if obj.closure else NONE
     if name == "__globals__":
         return cap.globals_var(obj.globals_)
+    if name == "__type_params__" and sys.version_info >= (3, 12):
+        return TupleVar([])  # a function that has some is made natively
     raw = cap.type_attr(types.FunctionType, name)
     if isinstance(raw, C_METHODS):
         return MethodVar(ConstVar(raw), obj)
@@ -696,7 +731,9 @@ FINDERS: dict[type, Any] = {
 def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
     """``obj.name = value`` in the shadow of the object."""
     obj = cap.realize(obj)
-    if type(obj) is ObjectVar:
+    if type(obj) is ObjectVar and obj.cls in PROXIES:
+        set_attr(cap, _proxied(cap, obj), name, value)
+    elif type(obj) is ObjectVar:
         setter = cap.type_attr(obj.cls, "__setattr__")
         if isinstance(setter, types.FunctionType):
             inline(
@@ -800,6 +837,9 @@ def del_attr(cap: Capture, obj: Tracker, name: str) -> None:
         return
     if type(obj) is not ObjectVar:
         raise Break("attribute-mutation", f"del {name} of {describe(obj)}")
+    if obj.cls in PROXIES:
+        del_attr(cap, _proxied(cap, obj), name)
+        return
     deleter = cap.type_attr(obj.cls, "__delattr__")
     if isinstance(deleter, types.FunctionType):
         inline(cap, ConstVar(deleter, Const(deleter, deleter.__qualname__)), [obj, ConstVar(name)], {})

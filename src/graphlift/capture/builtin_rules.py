@@ -20,6 +20,7 @@ import torch
 
 from ..guards import Const
 from .attributes import (
+    PROXIES,
     del_attr,
     find_attr,
     get_attr,
@@ -70,6 +71,7 @@ from .trackers import (
     TupleVar,
     describe,
 )
+from .weak_rules import proxied
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
@@ -242,6 +244,8 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     if type(value) is OpaqueVar:
         return isinstance(value.value, cls)
     found = python_type(value)
+    if type(value) is ObjectVar and found in PROXIES:
+        return found is cls or _instance_of(cap, proxied(cap, value), cls)
     check = cap.type_attr(type(cls), "__instancecheck__")
     if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch")):
         return truth(

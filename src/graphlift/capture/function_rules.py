@@ -11,7 +11,6 @@ import functools
 import inspect
 import operator
 import types
-import weakref
 from typing import Any
 
 from ..guards import Const
@@ -164,14 +163,6 @@ def _namespace(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     made = ObjectVar(types.SimpleNamespace)
     made.attrs.known = dict(kwargs)
     return made
-
-
-@rule(weakref.ref)
-def _weak_reference(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    target = cap.realize(args[0])
-    if len(args) > 1 or type(target) is not ConstVar:
-        raise Break("unsupported-object", "a weak reference made in the captured code")
-    return ConstVar(weakref.ref(cap.value_of(target)))
 
 
 def _getter(cls: Any) -> None:

@@ -101,6 +101,11 @@ class Mirror:
         self.originals: dict[int, tuple[Any, Tracker]] = {}
         self.opened: list[tuple[Tracker, Any, Any, Any]] = []
 
+    def release(self) -> None:
+        """Let go of the program's objects now: the stand-ins and this refer to each other."""
+        for known in (self.stands, self.originals, self.opened):
+            known.clear()
+
     # --- there -----------------------------------------------------------------------------------------------------
 
     def give(self, tracker: Tracker) -> Any:
@@ -289,6 +294,14 @@ def run(cap: Capture, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) 
     if isinstance(fn, types.ClassMethodDescriptorType) and args:
         fn, args = fn.__get__(None, cap.value_of(args[0])), args[1:]
     mirror = Mirror(cap)
+    try:
+        return _run_on(mirror, fn, args, kwargs)
+    finally:
+        mirror.release()
+
+
+def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
+    cap = mirror.cap
     is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
     real = [mirror.open(arg, receiver=is_method and index == 0) for index, arg in enumerate(args)]
     named = {name: mirror.open(arg) for name, arg in kwargs.items()}

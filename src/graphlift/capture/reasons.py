@@ -229,6 +229,40 @@ f(torch.ones(3))
 """,
         ),
         Reason(
+            "weak-reference",
+            "weak reference that cannot be followed",
+            "What it refers to may have ended by then, which only the interpreter knows; a callback runs when it does.",
+            "Follow the reference outside the compiled function and pass the object, or hold the object.",
+            example="""\
+import weakref
+
+class Owner:
+    scale = 2
+
+@graphlift.compile
+def f(x, ended):
+    owner = Owner()
+    reference = weakref.ref(owner, ended.append)
+    return x * reference().scale
+
+f(torch.ones(3), [])
+""",
+            fixed="""\
+import weakref
+
+class Owner:
+    scale = 2
+
+@graphlift.compile
+def f(x):
+    owner = Owner()
+    reference = weakref.ref(owner)
+    return x * reference().scale
+
+f(torch.ones(3))
+""",
+        ),
+        Reason(
             "class-definition",
             "class that is made by the captured code and outlives it, or that capture cannot make",
             "Each call makes a class of its own; one that only the captured code sees is made once, while capturing.",

@@ -72,11 +72,15 @@ def _load_fast(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("STORE_FAST")
 def _store_fast(cap: Capture, frame: Frame, name: str) -> None:
+    if cap.mortal:
+        cap.drop(frame.locals.get(name))
     frame.locals[name] = frame.stack.pop()
 
 
 @op("DELETE_FAST")
 def _delete_fast(cap: Capture, frame: Frame, name: str) -> None:
+    if cap.mortal:
+        cap.drop(frame.locals.get(name))
     if frame.locals.pop(name, None) is None:
         raise cap.raise_(
             UnboundLocalError,
@@ -188,6 +192,8 @@ def _import_from(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("POP_TOP")
 def _pop_top(cap: Capture, frame: Frame, arg: Any) -> None:
+    if cap.mortal:
+        cap.drop(frame.stack[-1])
     frame.stack.pop()
 
 

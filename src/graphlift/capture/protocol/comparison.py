@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from ..calls import call_special
 from ..capture import Capture
 from ..constants import NUMPY_SCALARS, is_number
 from ..overriding import is_customized
+from ..rules import RULES
 from ..trackers import (
     ArrayVar,
     ConstVar,
@@ -127,6 +129,8 @@ def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
             raise Break(one.code, one.detail)
     if left.source is not None and right.source is not None and python_type(left) is python_type(right):
         cap.guard(DistinctTensors((left.source, right.source)))
+    elif type(left) is ObjectVar and type(right) is ObjectVar and left.cls is right.cls is weakref.ref:
+        raise Break("weak-reference", "whether two of them are one")
     return False
 
 
@@ -159,7 +163,7 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         if type(obj) is not ObjectVar:
             continue
         raw = cap.type_attr(obj.cls, method)
-        if isinstance(raw, types.FunctionType):
+        if isinstance(raw, types.FunctionType) or (type(raw) is types.WrapperDescriptorType and raw in RULES):
             result = call_special(cap, obj, method, [other])
             if not (type(result) is ConstVar and result.value is NotImplemented):
                 return result

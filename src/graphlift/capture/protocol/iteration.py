@@ -90,6 +90,9 @@ def extend_from(cap: Capture, target: ListVar, iterable: Tracker) -> None:
 def change_list(cap: Capture, target: ListVar | DequeVar) -> list[Tracker]:
     """The items, to be changed in place."""
     if target.real is not None:
+        if not target.mutated:
+            for cls in set(map(type, target.real)):
+                cap.let_go(cls)
         target.mutated = True
         cap.mark_changed(target)
     return target.items
