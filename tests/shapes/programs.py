@@ -32,21 +32,25 @@ def image(n: int) -> tuple[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function of tensors; `fixed`: what it does needs the size as a number, so that each size is compiled."""
+    """A function of tensors; `versions`: how often it is compiled for three sizes."""
 
     name: str
     run: Callable[..., Any]
     inputs: Inputs = rows
-    fixed: bool = False
+    versions: int = 1
 
 
 PROGRAMS: dict[str, Program] = {}
 
 
-def program(inputs: Inputs = rows, fixed: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+#: Compiled for each size: the program does something that needs the number.
+EACH_SIZE = 3
+
+
+def program(inputs: Inputs = rows, versions: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
         assert run.__name__ not in PROGRAMS
-        PROGRAMS[run.__name__] = Program(run.__name__, run, inputs, fixed)
+        PROGRAMS[run.__name__] = Program(run.__name__, run, inputs, versions)
         return run
 
     return register
@@ -191,7 +195,7 @@ def pixel_unshuffle(x):
     return F.pixel_unshuffle(x, 2)
 
 
-@program(image)
+@program(image, versions=EACH_SIZE)
 def grid_sample(x):
     h, w = x.shape[2:]
     ys, xs = torch.linspace(-1, 1, h), torch.linspace(-1, 1, w)
@@ -247,7 +251,7 @@ def arange_backwards(x):
     return torch.arange(x.shape[0] - 1, -1, -1)
 
 
-@program()
+@program(versions=EACH_SIZE)
 def linspace_steps(x):
     return torch.linspace(0, 1, x.shape[0])
 
@@ -257,7 +261,7 @@ def linspace_end(x):
     return torch.linspace(0, x.shape[0] - 1, 5)
 
 
-@program()
+@program(versions=EACH_SIZE)
 def logspace_steps(x):
     return torch.logspace(0, 2, x.shape[0])
 
@@ -315,7 +319,7 @@ def causal_mask(x):
     return torch.triu(torch.full((n, n), float("-inf")), diagonal=1)
 
 
-@program()
+@program(versions=EACH_SIZE)
 def tril_indices(x):
     i, j = torch.tril_indices(x.shape[0], x.shape[0])
     return (x @ x.T)[i, j]
@@ -407,7 +411,7 @@ def cat_with_zeros(x):
     return torch.cat([x, x.new_zeros(x.shape[0], 2)], 1)
 
 
-@program()
+@program(versions=EACH_SIZE)
 def split_in_twos(x):
     return torch.split(x, 2)
 
@@ -424,7 +428,7 @@ def split_other_dimension(x):
     return x.split(3, dim=1)
 
 
-@program()
+@program(versions=2)
 def chunk_rows(x):
     return torch.chunk(x, 3)
 
@@ -435,12 +439,12 @@ def chunk_columns(x):
     return a * b.sigmoid()
 
 
-@program()
+@program(versions=EACH_SIZE)
 def tensor_split(x):
     return torch.tensor_split(x, 3)
 
 
-@program(fixed=True)
+@program(versions=EACH_SIZE)
 def unbind(x):
     total = 0
     for row in x.unbind(0):
@@ -478,7 +482,7 @@ def reshape_minus_one(x):
     return x.reshape(-1, 2, 3).transpose(0, 1).flatten(1)
 
 
-@program()
+@program(versions=2)
 def view_of_sizes(x):
     n, m = x.shape
     return x.view(n * m), x.view(1, -1), x.t().reshape(n, m)
@@ -534,7 +538,7 @@ def cartesian(x):
     return torch.cartesian_prod(torch.arange(x.shape[0]), torch.arange(2))
 
 
-@program()
+@program(versions=EACH_SIZE)
 def combine_einsum(x):
     return torch.einsum("nd,md->nm", x, x), torch.outer(x[:, 0], x[:, 1]), torch.kron(x, torch.ones(1, 2))
 
@@ -629,7 +633,7 @@ _ENCODER = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 _HEADS = nn.MultiheadAttention(8, 2, batch_first=True)
 
 
-@program(lambda n: (torch.randn(n, 5, 6),))
+@program(lambda n: (torch.randn(n, 5, 6),), versions=EACH_SIZE)
 def gru_over_batches(x):
     return _GRU(x)
 
@@ -639,7 +643,7 @@ def lstm_over_batches(x):
     return _LSTM(x)
 
 
-@program()
+@program(versions=EACH_SIZE)
 def lstm_cell(x):
     h, c = _CELL(x)
     return _CELL(x, (h, c))
@@ -673,7 +677,7 @@ def powers(x):
     return x * x.shape[0] ** 2, x * x.shape[0] ** 0.5, x * 2 ** x.shape[1]
 
 
-@program()
+@program(versions=EACH_SIZE)
 def power_of_two(x):
     return x * 2 ** x.shape[0]
 
@@ -715,7 +719,7 @@ def float_of_size(x):
     return x * float(x.shape[0]), x.sum() / float(x.numel())
 
 
-@program()
+@program(versions=2)
 def comparison(x):
     return x + 1 if x.shape[0] > 6 else x - 1
 
@@ -730,18 +734,18 @@ def equality(x):
     return x @ x if x.shape[0] == x.shape[1] else x @ x.T
 
 
-@program()
+@program(versions=2)
 def divisibility(x):
     return x.view(-1, 4, 6) if x.shape[0] % 4 == 0 else x
 
 
-@program()
+@program(versions=EACH_SIZE)
 def bits(x):
     n = x.shape[0]
     return x * (n & 1), x * (n << 1), x * (n >> 1), x * (n ^ 3), x * (n | 8)
 
 
-@program()
+@program(versions=EACH_SIZE)
 def bit_length(x):
     return x * x.shape[0].bit_length()
 
@@ -758,7 +762,7 @@ def negative_and_abs(x):
     return x * -n, x * abs(n - 100), x * +n, x * ~n
 
 
-@program(fixed=True)
+@program(versions=EACH_SIZE)
 def loop_over_size(x):
     total = torch.zeros(6)
     for i in range(x.shape[0]):
@@ -766,23 +770,23 @@ def loop_over_size(x):
     return total
 
 
-@program(fixed=True)
+@program(versions=EACH_SIZE)
 def comprehension_over_size(x):
     return torch.stack([x[i] for i in range(0, x.shape[0], 2)])
 
 
-@program(fixed=True)
+@program(versions=EACH_SIZE)
 def list_of_size(x):
     weights = [1.0] * x.shape[0]
     return x * torch.tensor(weights)[:, None]
 
 
-@program(fixed=True)
+@program(versions=EACH_SIZE)
 def iterate_rows(x):
     return sum(row.sum() for row in x)
 
 
-@program()
+@program(versions=2)
 def while_over_size(x):
     step = 1
     while step < x.shape[0]:
@@ -836,13 +840,13 @@ def size_index_and_membership(x):
     return x * x.shape.index(6), x * (6 in x.shape), x * len(x.shape), x * x.shape.count(6)
 
 
-@program()
+@program(versions=EACH_SIZE)
 def size_as_key(x):
     cache = {x.shape[0]: 2.0}
     return x * cache[x.shape[0]]
 
 
-@program()
+@program(versions=EACH_SIZE)
 def size_hash(x):
     return {x.shape: 1}[x.shape], x + 1
 
@@ -850,18 +854,18 @@ def size_hash(x):
 # -- text --------------------------------------------------------------------------------------------------------
 
 
-@program()
+@program(versions=EACH_SIZE)
 def text_fstring(x):
     return f"rows: {x.shape[0]}", x + 1
 
 
-@program()
+@program(versions=EACH_SIZE)
 def text_format(x):
     n = x.shape[0]
     return f"{n:>5}", f"{n:03d}", "{}".format(n), "%d rows" % n, str(n), repr(n), x * 2  # noqa: UP031, UP032
 
 
-@program()
+@program(versions=EACH_SIZE)
 def text_of_shape(x):
     return f"{tuple(x.shape)}", str(x.shape), f"{list(x.shape)}", x + 1
 
@@ -872,6 +876,6 @@ def text_in_assert(x):
     return x + 1
 
 
-@program()
+@program(versions=EACH_SIZE)
 def text_length(x):
     return len(str(x.shape[0])), x + 1

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..fake.composite import ON_FAKES
+from ..fake.composite import ON_FAKES, one_hot_of_size
 from .plan import FallBack
 
 aten = torch.ops.aten
@@ -75,6 +75,8 @@ EFFECTS: dict[Any, Callable[..., Any]] = {
 
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """`one_hot` on fakes leaves out the checks that it makes on real tensors."""
+    if isinstance(num_classes, torch.SymInt):
+        return one_hot_of_size(x, num_classes)
     if x.dtype == torch.int64 and x.numel() and num_classes > 0:
         torch._assert_async((x >= 0).all(), "Class values must be non-negative.")
         torch._assert_async((x < num_classes).all(), "Class values must be smaller than num_classes.")
@@ -90,7 +92,7 @@ def _matrix_rank(*args: Any, **kwargs: Any) -> Tensor:
 
 # Functions whose composite kernel makes other calls on fakes than on real tensors.
 REPLACED: dict[Any, Callable[..., Any]] = {
-    torch._C._nn.one_hot: _one_hot,
     torch.linalg.matrix_rank: _matrix_rank,
     **ON_FAKES,
+    torch._C._nn.one_hot: _one_hot,
 }

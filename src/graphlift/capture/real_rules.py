@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..guards import Predicate
-from ..shapes.expr import Expr, Real, Relation, SizeLike
+from ..shapes.expr import Expr, Real, Relation, SizeLike, smax, smin
 from ..shapes.node import to_symint
-from ..shapes.reals import CEIL, FLOOR, TRUNC
+from ..shapes.reals import CEIL, FLOOR, NEAREST, TRUNC
 from .attributes import TYPES
 from .calls import call_c
 from .capture import Capture
@@ -161,6 +161,35 @@ for _target in _FUNCTIONS:
 for _target, _direction in _ROUNDED.items():
     _with_reals(_target, _rounded(_direction))
 _with_reals(float, _as_float)
+
+
+def _rounded_to_even(cap: Capture, numbers: list[Any]) -> Tracker | None:
+    if len(numbers) != 1 or not isinstance(numbers[0], Real):
+        return None
+    size = cap.sizes.reals.whole(numbers[0], NEAREST)
+    return None if size is None else cap.size_var(size)
+
+
+def _extreme(of_sizes: Callable[..., SizeLike], less: bool) -> Callable[[Capture, list[Any]], Tracker | None]:
+    """min or max of several sizes, where none is known to be it."""
+
+    def handle(cap: Capture, numbers: list[Any]) -> Tracker | None:
+        if len(numbers) < 2 or not all(
+            isinstance(n, (int, Expr)) and not isinstance(n, Real) for n in numbers
+        ):
+            return None
+        best: SizeLike = numbers[0]
+        for n in numbers[1:]:
+            known = cap.sizes.is_true(Relation("<=", best, n))
+            best = of_sizes(best, n) if known is None else best if known is less else n
+        return cap.size_var(best)
+
+    return handle
+
+
+_with_reals(round, _rounded_to_even)
+_with_reals(min, _extreme(smin, True))
+_with_reals(max, _extreme(smax, False))
 _with_reals(abs, lambda cap, numbers: cap.real_var(abs, *numbers) if isinstance(numbers[0], Real) else None)
 
 

@@ -6,6 +6,7 @@ Always: a size stays a symbol only where a rule here says so; whatever else asks
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ from .runtime_errors import inside_try
 from .trackers import (
     NONE,
     ConstVar,
+    ListVar,
     ObjectVar,
     SizeVar,
     SliceVar,
@@ -254,6 +256,37 @@ def _shape_numel(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         assert size is not None
         total = total * size
     return cap.size_var(total)
+
+
+def _items(cap: Capture, args: Args, kwargs: Kwargs) -> list[Tracker] | None:
+    """The items of the only argument, if it is a sequence of ints some of which vary."""
+    given = cap.realize(args[0]) if len(args) == 1 and not kwargs else NONE
+    given = given.payload if type(given) is ObjectVar and given.payload is not None else given
+    if type(given) not in (TupleVar, ListVar):
+        return None
+    items = [cap.realize(item) for item in given.items]  # type: ignore[attr-defined]
+    return items if SizeVar in map(type, items) and None not in map(size_of, items) else None
+
+
+@rule(math.prod)
+def _prod(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    items = _items(cap, args, kwargs)
+    return call_c(cap, math.prod, args, kwargs) if items is None else _shape_numel(cap, [TupleVar(items)], {})
+
+
+def _of_items(target: Callable[..., Any]) -> None:
+    """min() or max() of a sequence of sizes: of the sizes."""
+    of_several = RULES[target]
+
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        items = _items(cap, args, kwargs)
+        return of_several(cap, items if items is not None and len(items) > 1 else args, kwargs)
+
+    RULES[target] = handler
+
+
+_of_items(min)
+_of_items(max)
 
 
 def shape_var(cap: Capture, items: list[Tracker]) -> Tracker:

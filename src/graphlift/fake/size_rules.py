@@ -7,12 +7,13 @@ follow from the operator's own answer for this call's sizes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from ..shapes.expr import Expr, Relation, SizeLike
+from ..shapes.expr import Expr, Real, Relation, SizeLike
 from ..shapes.table import SymbolTable
 from .ops import aten
 from .tensor import FakeTensor
@@ -301,6 +302,39 @@ def _resized_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[2])
 
 
+@_row("adaptive_max_pool2d adaptive_max_pool3d")
+def _adaptive_max(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    shape = _resized(table, args, kwargs)
+    return shape, shape
+
+
+@_row("im2col")
+def _im2col(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    *batch, channels, rows, columns = args[0].spec.shape
+    kernel, dilation, padding, stride = (_each(args[k], 2) for k in (1, 2, 3, 4))
+    places = _pooled(table, (rows, columns), kernel, stride, padding, dilation, False, 2)
+    return (*batch, channels * kernel[0] * kernel[1], places[0] * places[1])
+
+
+@_row("col2im")
+def _col2im(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    *batch, channels, _ = args[0].spec.shape
+    kernel = _each(args[2], 2)
+    return (*batch, channels // (kernel[0] * kernel[1]), *args[1])
+
+
+@_row("grid_sampler_2d grid_sampler_3d")
+def _grid_sampler(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    source, grid = args[0].spec.shape, args[1].spec.shape
+    require_equal(table, source[0], grid[0])
+    return (*source[:2], *grid[1:-1])
+
+
+@_row("grid_sampler_2d_backward grid_sampler_3d_backward")
+def _grid_sampler_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    return _masked((args[1].spec.shape, args[2].spec.shape), (args[6][0], True))
+
+
 # -- normalisations ----------------------------------------------------------------------------------------------
 
 
@@ -348,7 +382,11 @@ def _group_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
 
 @_row("native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats")
 def _batch_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    return args[0].spec.shape, FIXED, FIXED
+    shape = args[0].spec.shape
+    trains = args[-3]
+    if isinstance(shape[1], int) or not trains:
+        return shape, FIXED, FIXED
+    return shape, shape[1:2], shape[1:2]
 
 
 @_row("_native_batch_norm_legit_functional")
@@ -445,6 +483,25 @@ def _gather(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 
 _row("take")(_shaped_as(1))
 _row("bucketize.Tensor")(_shaped_as(0))
+
+
+@_row("searchsorted.Tensor")
+def _searchsorted(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    where, values = args[0].spec.shape, args[1].spec.shape
+    if len(where) > 1:
+        for a, b in zip(where[:-1], values[:-1], strict=True):
+            require_equal(table, a, b)
+    return values
+
+
+@_row("diag_embed")
+def _diag_embed(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    *batch, size = args[0].spec.shape
+    rank = len(batch) + 2
+    size = size + abs(argument(args, kwargs, 1, "offset", 0))
+    dims = [argument(args, kwargs, 2, "dim1", -2) % rank, argument(args, kwargs, 3, "dim2", -1) % rank]
+    rest = iter(batch)
+    return tuple(size if d in dims else next(rest) for d in range(rank))
 
 
 @_row("index.Tensor _unsafe_index.Tensor")
@@ -610,10 +667,24 @@ def _eye_m(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 @_row("arange arange.start arange.start_step")
 def _arange(table: SymbolTable, args: tuple, kwargs: dict) -> Shape | None:
     start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
-    if not all(isinstance(n, (int, Expr)) for n in (start, end, step)) or not isinstance(step, int):
+    parts = [_fraction(n) for n in (start, end, step)]
+    if None in parts or isinstance(step, Expr) or not step:
         return None
-    distance = (end - start) if step > 0 else (start - end)
-    return ((distance + abs(step) - 1) // abs(step),)
+    (a, p), (b, q), (c, r) = parts  # type: ignore[misc]
+    # (b/q - a/p) / (c/r), rounded up
+    above, below = (b * p - a * q) * r, c * p * q
+    return (-((-above if below > 0 else above) // abs(below)),)
+
+
+def _fraction(n: Any) -> tuple[SizeLike, int] | None:
+    """(a, b) with ``n == a/b``, small enough for doubles to compute with exactly."""
+    if isinstance(n, float):
+        a, b = n.as_integer_ratio() if math.isfinite(n) else (0, _LARGE)
+        return (a, b) if max(abs(a), b) < _LARGE else None
+    return (n, 1) if isinstance(n, (int, Expr)) and not isinstance(n, Real) else None
+
+
+_LARGE = 2**16
 
 
 @_row("randperm")

@@ -21,7 +21,7 @@ _EXACT = (
     2**52
 )  # up to here a float holds every integer, and a quotient of them is on the right side of the next one
 _LARGEST_FACTOR = 2**20
-FLOOR, CEIL, TRUNC = range(3)
+FLOOR, CEIL, TRUNC, NEAREST = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,10 @@ class Reals:
             return None
         above, below = found
         table = self.table
+        if rounding == NEAREST:
+            if below % 2 == 0:
+                return None  # there are halves, which go to the even one
+            above, below = 2 * above + below, 2 * below
         if not table.decide(Relation("<=", above, _EXACT)) or not table.decide(
             Relation("<=", -_EXACT, above)
         ):
