@@ -126,7 +126,7 @@ def test_stop_iteration_inside_becomes_runtime_error(x: Tensor):
         for _ in bad():
             x = x + 1
     except RuntimeError as error:
-        return x, str(error), type(error.__cause__)
+        return x, str(error), type(error.__cause__), type(error.__context__), error.__suppress_context__
 
 
 @program()

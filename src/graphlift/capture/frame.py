@@ -453,13 +453,16 @@ class GeneratorVar(IteratorVar):
         raise Exhausted(value)
 
     def _converted(self, cap: Capture, raised: Raised) -> Raised:
-        """PEP 479: a StopIteration that leaves a generator becomes a RuntimeError."""
         error: Any = raised.value
-        if not issubclass(error.cls, StopIteration):
-            return raised
-        converted = cap.raise_(RuntimeError, "generator raised StopIteration")
-        converted.value.slots.update(__cause__=error, __context__=error)  # type: ignore[attr-defined]
-        return converted
+        return stopped_inside(cap, error) if issubclass(error.cls, StopIteration) else raised
+
+
+def stopped_inside(cap: Capture, error: Tracker) -> Raised:
+    """PEP 479: a StopIteration that leaves a generator becomes a RuntimeError."""
+    converted = cap.raise_(RuntimeError, "generator raised StopIteration")
+    fields = {"__cause__": error, "__context__": error, "__suppress_context__": ConstVar(True)}
+    converted.value.slots.update(fields)  # type: ignore[attr-defined]
+    return converted
 
 
 def finish_send(frame: Frame, send_pc: int, end: Exhausted) -> int:

@@ -8,6 +8,8 @@ Always: nothing here calls anything but other builtins.
 import sys
 
 _MISSING = object()
+#: How `min()` and `max()` say that they got nothing.
+EMPTY = "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
 #: Whether an OrderedDict shows a list of pairs.
 ORDERED_AS_PAIRS = sys.version_info < (3, 12)
 
@@ -46,7 +48,7 @@ def min_of(items, key, default, missing):
             found, best = item, rank
     if found is missing:
         if default is missing:
-            raise ValueError("min() arg is an empty sequence")
+            raise ValueError("min() " + EMPTY)
         return default
     return found
 
@@ -59,7 +61,7 @@ def max_of(items, key, default, missing):
             found, best = item, rank
     if found is missing:
         if default is missing:
-            raise ValueError("max() arg is an empty sequence")
+            raise ValueError("max() " + EMPTY)
         return default
     return found
 

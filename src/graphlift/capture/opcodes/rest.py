@@ -13,7 +13,7 @@ from ..attributes import (
 )
 from ..breaks import Break
 from ..capture import Capture
-from ..frame import Frame
+from ..frame import Frame, stopped_inside
 from ..protocol import (
     unary,
 )
@@ -42,7 +42,7 @@ def _call_intrinsic_1(cap: Capture, frame: Frame, name: str) -> None:
         frame.stack.append(unary(cap, "+", value))
     elif name == "INTRINSIC_STOPITERATION_ERROR":
         if issubclass(python_type(value), StopIteration):
-            raise cap.raise_(RuntimeError, "generator raised StopIteration")
+            raise stopped_inside(cap, value)
         frame.stack.append(value)
     else:
         frame.stack.append(value)
