@@ -526,3 +526,13 @@ def test_match(x: Tensor, table: dict, point: Point, pair: tuple):
             case _:
                 log.append("other")
     return x + 1, log
+
+
+class Powers:
+    def __pow__(self, exponent, modulus=None):
+        return exponent, modulus
+
+
+@program()
+def test_power_with_three_arguments(x: Tensor):
+    return x + 1, pow(Powers(), 2, 3), pow(Powers(), 2), Powers() ** 4

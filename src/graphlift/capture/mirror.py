@@ -471,6 +471,12 @@ def _text(fn: Callable[..., str]) -> Callable[..., Any]:
     return _forwarded(lambda cap, obj, *args: call(cap, ConstVar(fn), [obj, *args], {}))
 
 
+def _power(cap: Capture, base: Tracker, exponent: Tracker, *modulus: Tracker) -> Tracker:
+    if modulus:
+        return call_special(cap, base, "__pow__", [exponent, *modulus])
+    return binary(cap, "**", base, exponent)
+
+
 def _methods() -> dict[str, Any]:
     table: dict[str, Any] = {
         "__bool__": _forwarded(truth),
@@ -492,8 +498,9 @@ def _methods() -> dict[str, Any]:
     for name in ("__round__", "__divmod__", "__rdivmod__", "__reversed__", "__bytes__"):
         table[name] = _special(name)
     for symbol, (_, name, reflected) in BINARY.items():
-        table[name] = _forwarded(lambda cap, a, b, s=symbol: binary(cap, s, a, b))
+        table[name] = _forwarded(lambda cap, a, b, *, s=symbol: binary(cap, s, a, b))
         table[reflected] = _forwarded(lambda cap, a, b, s=symbol: binary(cap, s, b, a))
+    table["__pow__"] = _forwarded(_power)
     for symbol, (_, name) in INPLACE.items():
         table[name] = _forwarded(lambda cap, a, b, s=symbol: inplace(cap, s, a, b))
     for symbol, (_, name, _) in COMPARE.items():
