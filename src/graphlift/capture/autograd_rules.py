@@ -26,7 +26,7 @@ from .calls import call
 from .capture import Capture, NotConst
 from .frame import inline
 from .protocol import sequence_items
-from .rerun import MADE, may_draw
+from .rerun import MADE, draws_since
 from .rules import rule
 from .subgraph import Contents, SubGraph, Tensors, trace
 from .trackers import NONE, ConstVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
@@ -368,8 +368,7 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if effects:
         raise Break("unsupported-call", "a checkpoint of a function that changes what is outside of it")
     if torch.is_grad_enabled():
-        nodes = itertools.islice(cap.builder.graph.nodes, start, None)
-        if not values.get("preserve_rng_state", True) and any(map(may_draw, nodes)):
+        if not values.get("preserve_rng_state", True) and draws_since(cap.builder, start):
             raise Break("unsupported-call", "a checkpoint that draws other random numbers in the backward")
         if reentrant:
             _check_reentrant(cap, args[1:], kwargs, result, known)

@@ -6,6 +6,7 @@ Always: only frames whose graph has left no trace when it raises: no writes, and
 
 from __future__ import annotations
 
+import itertools
 import re
 import types
 import weakref
@@ -40,22 +41,32 @@ def may_run_again(builder: GraphBuilder, writes_last: bool) -> bool:
 
 def draws(builder: GraphBuilder) -> bool:
     """Whether the graph may draw random numbers; an operator of another library may."""
-    return any(map(may_draw, _nodes(builder.graph)))
+    return draws_since(builder, 0)
+
+
+def draws_since(builder: GraphBuilder, start: int) -> bool:
+    """Whether what was appended to the graph when it had ``start`` nodes may draw random numbers."""
+    since = itertools.islice(builder.graph.nodes, start, None)
+    return any(_may_draw(node) for outer in since for node in (outer, *_inside(outer)))
 
 
 def _nodes(graph: fx.Graph) -> Iterator[fx.Node]:
     """The nodes of a graph and of those inside it."""
     for node in graph.nodes:
         yield node
-        for inner in _made(node.target) or ():
-            yield from _nodes(inner)
+        yield from _inside(node)
+
+
+def _inside(node: fx.Node) -> Iterator[fx.Node]:
+    for graph in _made(node.target) or ():
+        yield from _nodes(graph)
 
 
 def _made(target: Any) -> Iterable[fx.Graph] | None:
     return MADE.get(target) if isinstance(target, types.FunctionType) else None
 
 
-def may_draw(node: fx.Node) -> bool:
+def _may_draw(node: fx.Node) -> bool:
     """Whether the call may draw random numbers."""
     return bool(_RANDOM.search(_name(node))) or _is_of_a_library(node.target)
 

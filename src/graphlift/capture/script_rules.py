@@ -77,6 +77,17 @@ def call_script(
 INSTANCE_CALLS[torch.jit.ScriptFunction] = call_script
 
 
+def _call_script_module(
+    cap: Capture, fn: ObjectVar, args: list[Tracker], kwargs: dict[str, Tracker], link: Link | None
+) -> Tracker:
+    """Its parameters are TorchScript's own, which no graph gets as inputs."""
+    raise Break("c-function", f"call of a module of TorchScript ({fn.cls.__name__})", at_once=True)
+
+
+for _cls in (torch.jit.RecursiveScriptModule, torch.jit.TopLevelTracedModule, torch.jit.TracedModule):
+    INSTANCE_CALLS[_cls] = _call_script_module
+
+
 @rule(torch.jit.annotate)
 def _annotate(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
     return args[1] if len(args) > 1 else kwargs.get("the_value", NONE)

@@ -17,14 +17,16 @@ from torch.func import functional_call
 
 from ..fake import DataDependent, Unsupported
 from ..guards import Const
-from .breaks import Break, Raised
+from .breaks import Break, Raised, RunEagerly
 from .calls import CODE_RULES, INSTANCE_CALLS, call
 from .capture import Capture, Link, NotConst
 from .frame import inline
 from .graph_values import to_graph, wrap_result
 from .overriding import require_unseen
+from .rerun import MADE, draws_since
+from .residual import OBJECT_BUILDERS, Residual
 from .rules import rule
-from .subgraph import SubGraph, trace
+from .subgraph import SubGraph, Tensors, trace
 from .trackers import ConstVar, DictVar, ListVar, ObjectVar, Tracker, TupleVar
 
 Args = list[Tracker]
@@ -35,6 +37,8 @@ _MAKERS = tuple(
     getattr(torch.func, name) for name in ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
 )
 _names = itertools.count()
+#: What stacks the parameters of several modules, which torch keeps to itself.
+construct_stacked_leaf = torch.func.stack_module_state.__globals__["construct_stacked_leaf"]
 
 
 class Transformed:
@@ -111,9 +115,77 @@ def _jvp(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     )
 
 
-@rule(functional_call)
-def _functional_call(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return inline(cap, ConstVar(functional_call, Const(functional_call, "functional_call")), args, kwargs)
+class Pullback:
+    """What `torch.func.vjp` gives beside the outputs, to be called with their gradients."""
+
+
+@rule(torch.func.vjp)
+def _vjp(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    func, primals = args[0], args[1:]
+    has_aux = bool(cap.value_of(kwargs.pop("has_aux", ConstVar(False))))
+    if kwargs:
+        raise Break("unsupported-call", "torch.func.vjp with keyword arguments")
+
+    def outputs(inner: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: torch.func.vjp(inner, *given, has_aux=has_aux)[::2]
+
+    start = len(cap.builder.graph.nodes)
+    value = apply(cap, outputs, func, primals, {})
+    assert type(value) is TupleVar
+    pullback = ObjectVar(Pullback)
+    parts = {"func": func, "primals": TupleVar(list(primals)), "has_aux": ConstVar(has_aux)}
+    pullback.attrs.known.update(parts, moment=Moment(Tensors(cap), cap.break_step()))
+    if draws_since(cap.builder, start):
+        raise Break("unsupported-call", "torch.func.vjp of a function that draws random numbers")
+    return TupleVar([value.items[0], pullback, *value.items[1:]])
+
+
+class Moment(Tracker):
+    """A moment of the capture: which tensors were written by then, and where the region could end."""
+
+    __slots__ = ("step", "tensors")
+
+    def __init__(self, tensors: Tensors, step: int) -> None:
+        self.source, self.tensors, self.step = None, tensors, step
+
+
+def _call_pullback(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
+    """The function is differentiated anew: a graph has no place for what the first time has kept."""
+    parts: dict[str, Any] = fn.attrs.known
+    has_aux = parts["has_aux"].value
+    if parts["moment"].tensors.written():
+        raise Break(
+            "unsupported-call", "a function of torch.func.vjp, called after tensors were changed in place"
+        )
+
+    def pulled(inner: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda primals, *given, **named: torch.func.vjp(inner, *primals, has_aux=has_aux)[1](
+            *given, **named
+        )
+
+    return apply(cap, pulled, parts["func"], [parts["primals"], *args], kwargs)
+
+
+INSTANCE_CALLS[Pullback] = _call_pullback
+
+
+def _kept_pullback(residual: Residual, fn: ObjectVar) -> str:
+    step = fn.attrs.known["moment"].step  # type: ignore[attr-defined]
+    raise RunEagerly("unsupported-object", "a function of torch.func.vjp, which is kept", earlier=step)
+
+
+OBJECT_BUILDERS[Pullback] = _kept_pullback
+
+
+def _register_plain(fn: Any) -> None:
+    @rule(fn)
+    def plain(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        return inline(cap, ConstVar(fn, Const(fn, fn.__name__)), args, kwargs)
+
+
+#: Functions around transforms that are ordinary code.
+for _plain in (functional_call, torch.func.stack_module_state, construct_stacked_leaf):
+    _register_plain(_plain)
 
 
 # --- applying a transform ------------------------------------------------------------------------------------------
@@ -183,6 +255,7 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
     if not graphs:
         raise Break("unsupported-call", "a transform of torch.func that does not call its function")
     run = _runner(transform, graphs[0].module.forward)
+    MADE[run] = (graphs[0].module.graph,)
     lifted = tuple(to_graph(cap, tensor)[0] for tensor in graphs[0].lifted)
     flat, where = tuple(leaves(value)), cap.user_stack()
     named = {name: p[0] for name, p in kw_pairs.items()}
