@@ -16,7 +16,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from graphlift import aot, buckets, config, logs, pieces
 from graphlift.aot.inference import without_inference_mode
 from graphlift.errors import BackendError
-from graphlift.headroom import deep_recursion
+from graphlift.frame.headroom import deep_recursion
 from graphlift.record import Fallback, GraphRecord, discard, new_record
 from graphlift.report.plan_text import plan_text
 from graphlift.shapes.expr import SizeUnknown

@@ -44,6 +44,7 @@ from ..frame import (
     entries,
     entry_count,
 )
+from ..frame.headroom import deep_recursion
 from ..guards import (
     Arg,
     Const,
@@ -58,7 +59,6 @@ from ..guards import (
     compile_guards,
 )
 from ..guards.changes import Change, changes
-from ..headroom import deep_recursion
 from ..options import CompileEvent, CompileOptions
 from ..shapes.expr import Real, free
 from ..shapes.table import Known, Refused, Solved, SymbolTable, in_range

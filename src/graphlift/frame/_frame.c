@@ -374,7 +374,26 @@ frame_type_version(PyObject *module, PyObject *value)
     return PyLong_FromUnsignedLong(valid ? type->tp_version_tag : 0);
 }
 
+/* From 3.12 on, calls made from C have a limit of their own, which sys.setrecursionlimit leaves alone; under a hook
+ * every call of Python is one. */
+static PyObject *
+frame_add_c_recursion(PyObject *module, PyObject *number)
+{
+    long by = PyLong_AsLong(number);
+    if (by == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+#if PY_VERSION_HEX >= 0x030C0000
+    PyThreadState *tstate = PyThreadState_Get();
+    tstate->c_recursion_remaining += (int)by;
+    return PyLong_FromLong(tstate->c_recursion_remaining);
+#else
+    return PyLong_FromLong(INT_MAX);
+#endif
+}
+
 static PyMethodDef methods[] = {
+    {"add_c_recursion", frame_add_c_recursion, METH_O, "Adds to the calls from C that this thread has left; how many those are."},
     {"set_skip", frame_set_skip, METH_O, "Never handle frames of this code object (or function)."},
     {"is_skipped", frame_is_skipped, METH_O, "Whether frames of this code object are never handled."},
     {"entries", frame_entries, METH_O, "The (check, replacement) pairs of a code object, most recently hit first; in a handler, its owner's."},

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from graphlift.frame._frame import add_c_recursion
+
 __all__ = ["deep_recursion"]
 
 _ROOM = 20_000
@@ -20,11 +22,14 @@ _depth, _limit = 0, 0
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """A recursion limit of at least 20,000 during the block; nests."""
+    """A recursion limit of at least 20,000 during the block, and as many calls from C; nests."""
     _change(+1)
+    added = max(_ROOM - add_c_recursion(0), 0)
+    add_c_recursion(added)
     try:
         yield
     finally:
+        add_c_recursion(-added)
         _change(-1)
 
 
