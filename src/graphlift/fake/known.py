@@ -12,24 +12,12 @@ import torch
 from torch import Tensor
 
 from ..shapes.expr import Expr
-from .ops import OpInfo, aten
+from .ops import OpInfo
 from .tensor import FakeTensor, value_of
 
 #: Elements of the largest tensor whose values are kept.
 KNOWN_LIMIT = 256
 _CPU = torch.device("cpu")
-_FACTORIES = frozenset(
-    (
-        aten.arange.default,
-        aten.arange.start,
-        aten.arange.start_step,
-        aten.full.default,
-        aten.zeros.default,
-        aten.ones.default,
-        aten.scalar_tensor.default,
-        aten.linspace.default,
-    )
-)
 
 
 def know(fake: FakeTensor, value: Tensor) -> None:
@@ -52,7 +40,7 @@ def carry(info: OpInfo, args: tuple, kwargs: dict, result: Any) -> Any:
         return result
     found: list[bool] = []
     real_args, real_kwargs = _values(args, found), _values(kwargs, found)
-    if not all(found) or not (found or info.func in _FACTORIES):
+    if not all(found):
         return result
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         value = info.func(*real_args, **real_kwargs)

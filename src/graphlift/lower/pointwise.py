@@ -78,6 +78,8 @@ def elementwise(
             fixed.append(const(a, dtype) if narrow_scalars is None else _narrowed(a, narrow_scalars, dtype))
         else:
             fixed.append(a)
+    if not inputs:
+        return None  # numbers alone, as in torch.div(3, 2): not worth a kernel
 
     def of_nodes(*nodes: Node) -> Node:
         full = fixed.copy()
