@@ -91,7 +91,7 @@ import os
 
 @graphlift.compile
 def f(x):
-    return x * 2, os.getpid()
+    return x * 2, os.getcwd()
 
 f(torch.ones(3))
 """,
@@ -102,13 +102,14 @@ import os
 def f(x):
     return x * 2
 
-f(torch.ones(3)), os.getpid()
+f(torch.ones(3)), os.getcwd()
 """,
         ),
         Reason(
             "data-dependent-branch",
             "branch on the value of a tensor",
-            "Which way the branch goes depends on numbers that exist only when the graph has run.",
+            "Which way the branch goes depends on numbers that exist only when the graph has run. A branch of which one "
+            "side only raises, as an assert, is no break: it is taken to go the other way, and the graph checks that.",
             "Use torch.where or arithmetic instead of the branch, or branch on Python values or shapes.",
             example="""\
 @graphlift.compile

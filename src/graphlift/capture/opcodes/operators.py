@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..assumed import branch
 from ..breaks import Exhausted
 from ..capture import Capture
 from ..frame import Frame, IteratorVar
@@ -92,12 +93,12 @@ def _jump(cap: Capture, frame: Frame, target: int) -> int:
 
 @op("POP_JUMP_IF_TRUE")
 def _pop_jump_if_true(cap: Capture, frame: Frame, target: int) -> int | None:
-    return target if truth(cap, frame.stack.pop()) else None
+    return target if branch(cap, frame, frame.stack.pop(), target, True) else None
 
 
 @op("POP_JUMP_IF_FALSE")
 def _pop_jump_if_false(cap: Capture, frame: Frame, target: int) -> int | None:
-    return None if truth(cap, frame.stack.pop()) else target
+    return None if branch(cap, frame, frame.stack.pop(), target, False) else target
 
 
 def _is_none(cap: Capture, value: Tracker) -> bool:
