@@ -24,6 +24,7 @@ from .attributes import get_attr
 from .breaks import Break
 from .calls import call
 from .capture import Capture, NotConst
+from .constants import FUNCTION_APPLY
 from .frame import inline
 from .protocol import sequence_items
 from .rerun import MADE, draws_since
@@ -94,11 +95,7 @@ def make_function(plan: Plan) -> Callable[..., Any]:
 _ONCE = once_differentiable(lambda: None).__code__
 
 
-# A Python class method in some releases of torch, a C one in others.
-_apply = vars(Function)["apply"]
-
-
-@rule(getattr(_apply, "__func__", _apply))
+@rule(FUNCTION_APPLY)
 def _function_apply(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """A custom function: its forward in no-grad mode, and where something needs a gradient, its backward."""
     cls = cap.value_of(args[0])

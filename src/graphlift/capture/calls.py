@@ -28,7 +28,7 @@ from .arity import arrange
 from .attributes import bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
 from .capture import DIRECT, Capture, Link, NotConst
-from .constants import NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
+from .constants import FUNCTION_APPLY, NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
 from .frame import inline, resume_callee
 from .overriding import LEAF_MODULES, is_modelled, is_seen
 from .pure import is_pure
@@ -138,6 +138,15 @@ def call_special(cap: Capture, obj: Tracker, name: str, args: Args) -> Tracker:
     return call(cap, bound, args, {})
 
 
+def hash_by_method(cap: Capture, obj: Tracker) -> int:
+    """``hash(obj)`` where the class says how: what it gives is made a hash of by the interpreter."""
+    from .protocol import evaluate
+
+    given = cap.value_of(call_special(cap, obj, "__hash__", []))
+    made: Any = evaluate(cap, hash, type("Hashed", (), {"__hash__": lambda self: given})())
+    return made.value  # type: ignore[no-any-return]
+
+
 def _call_partial(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     from .protocol import sequence_items
 
@@ -237,12 +246,7 @@ def _seen_by_handlers(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> T
 
 #: Python functions with rules whose effects a handler could see.
 _OVERRIDABLE: frozenset[Any] = frozenset(
-    (
-        torch.autograd.grad,
-        torch.utils.checkpoint.checkpoint,
-        torch._assert,
-        torch.autograd.Function.apply.__func__,
-    )  # type: ignore[attr-defined]
+    (torch.autograd.grad, torch.utils.checkpoint.checkpoint, torch._assert, FUNCTION_APPLY)
 )
 
 
@@ -291,6 +295,8 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
         return cap.emit("call_function", value, args, kwargs, value)
     if value.__name__ == "graph_break" and module == "torch._dynamo.decorators":
         return dynamo_graph_break(cap)
+    if value.__globals__.get("__name__") == "torch._dynamo.eval_frame":  # whatever it says that it wraps
+        raise Break("c-function", f"{value.__qualname__}, which torch.compile compiles", at_once=True)
     if is_opaque(module):
         late = LATE_RULES.get(f"{module}.{value.__qualname__}")
         if late is not None:

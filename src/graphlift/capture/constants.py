@@ -22,6 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
+#: `torch.autograd.Function.apply` as rules know it: a Python class method in some releases of torch, a C one in others.
+FUNCTION_APPLY: Any = vars(torch.autograd.Function)["apply"]
+FUNCTION_APPLY = getattr(FUNCTION_APPLY, "__func__", FUNCTION_APPLY)
+
 PLAIN_CONSTANTS: frozenset[type] = frozenset(
     {
         int,
@@ -57,15 +61,19 @@ CPP_ENUMS: frozenset[type] = frozenset(
     value for value in vars(torch._C).values() if isinstance(value, type) and "__members__" in vars(value)
 )
 #: Classes whose instances never change, known by identity (or bits) where they come from outside.
-IMMUTABLE_CONSTANTS: frozenset[type] = NUMPY_SCALARS | CPP_ENUMS | frozenset(
-    (
-        re.Pattern,
-        re.Match,
-        datetime.date,
-        datetime.time,
-        datetime.datetime,
-        datetime.timedelta,
-        datetime.timezone,
+IMMUTABLE_CONSTANTS: frozenset[type] = (
+    NUMPY_SCALARS
+    | CPP_ENUMS
+    | frozenset(
+        (
+            re.Pattern,
+            re.Match,
+            datetime.date,
+            datetime.time,
+            datetime.datetime,
+            datetime.timedelta,
+            datetime.timezone,
+        )
     )
 )
 #: Classes of C whose instances a region may make and use for real, and whether ``copy.copy`` makes the like of one.

@@ -97,7 +97,10 @@ def _sqrt(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return call_c(cap, math.sqrt, args, kwargs)
 
 
-@rule(Optimizer._accelerator_graph_capture_health_check)
+_HEALTH_CHECKS = ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check")  # by release
+
+
+@rule(*(getattr(Optimizer, name) for name in _HEALTH_CHECKS if hasattr(Optimizer, name)))
 def _health_check(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if torch.accelerator.is_available():
         raise Break("c-function", "the optimizer's check for graph capture")
