@@ -1,7 +1,7 @@
 """Data classes that cost little to define and to make.
 
-In: a class with annotated fields. Out: the same as `dataclasses.dataclass` gives, with the parameters that graphlift uses.
-Always: the type checker sees the standard decorator; `frozen` is its business alone and is not enforced at run time, where
+In: a class with annotated fields. Out: what `dataclasses.dataclass` gives, with the parameters that graphlift uses.
+Always: the type checker sees the standard decorator; `frozen` is for it alone and is not enforced at run time, where
 it would triple the price of every object.
 """
 

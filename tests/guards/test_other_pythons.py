@@ -43,6 +43,7 @@ def test_on(version: str, tmp_path: Path) -> None:
     copy = tmp_path / "graphlift"
     shutil.copytree(PACKAGE / "guards", copy / "guards", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(PACKAGE / "shapes", copy / "shapes", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PACKAGE / "data.py", copy)
     (copy / "__init__.py").write_text('"""Only the guards."""\n')
     shutil.copytree(ROOT / "tests" / "guards", tmp_path / "tests" / "guards")
     (tmp_path / "tests" / "__init__.py").write_text("")

@@ -85,12 +85,24 @@ def signature_of(target: Any) -> inspect.Signature | None:
     return known
 
 
+@functools.cache
+def _fits(target: Any, count: int) -> bool:
+    """Whether a function of known signature takes ``count`` arguments without names."""
+    signature = signature_of(target)
+    assert signature is not None
+    try:
+        signature.bind(*(None,) * count)
+    except TypeError:
+        return False
+    return True
+
+
 def arrange(
     target: Any, args: list[Tracker], kwargs: dict[str, Tracker]
 ) -> tuple[list[Tracker], dict[str, Tracker]] | None:
     """The arguments, those given by name put where they belong; None if the function does not take them."""
     signature = signature_of(target)
-    if signature is None:
+    if signature is None or (not kwargs and _fits(target, len(args))):
         return args, kwargs
     try:
         bound = signature.bind(*args, **kwargs)

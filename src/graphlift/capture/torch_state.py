@@ -7,6 +7,7 @@ Always: one row per setter, with the fact that it changes; every fact is as befo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.backends import cuda, cudnn
 from ..data import dataclass
 from ..guards import Predicate
 from .breaks import Break
+from .calls import LATE_RULES
 from .capture import Capture, NotConst
 from .protocol import evaluate
 from .rules import RULES, rule
@@ -167,7 +169,6 @@ GUARDED_GETTERS: tuple[Callable[..., Any], ...] = (
     torch.is_anomaly_check_nan_enabled,
     *(getattr(torch._C, getter) for getter, _ in _FLAGS if hasattr(torch._C, getter)),
     *((torch.distributed.is_initialized,) if torch.distributed.is_available() else ()),
-    *((torch.onnx.is_in_onnx_export,) if hasattr(torch, "onnx") else ()),
 )
 
 
@@ -186,15 +187,20 @@ def _register_setter(setter: Callable[..., Any]) -> None:
         return cap.from_python(cap.set_state(setter, (*values, *named.values())))
 
 
+def _read(cap: Capture, getter: Callable[..., Any], args: Args, kwargs: Kwargs, guarded: bool) -> Tracker:
+    values, named = constants(cap, args, kwargs)
+    if guarded and not any(fn in SETTERS for fn, _ in cap.state_log):
+        found = getter(*values, **named)
+        name = getattr(getter, "__name__", str(getter))
+        cap.guard(Predicate(lambda: getter(*values, **named) == found, (), f"{name}() == {found!r}"))
+    return evaluate(cap, getter, *values, **named)
+
+
 def _register_getter(getter: Callable[..., Any], guarded: bool) -> None:
-    @rule(getter)
-    def get_state(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        values, named = constants(cap, args, kwargs)
-        if guarded and not any(fn in SETTERS for fn, _ in cap.state_log):
-            found = getter(*values, **named)
-            name = getattr(getter, "__name__", str(getter))
-            cap.guard(Predicate(lambda: getter(*values, **named) == found, (), f"{name}() == {found!r}"))
-        return evaluate(cap, getter, *values, **named)
+    rule(getter)(lambda cap, args, kwargs: _read(cap, getter, args, kwargs, guarded))
+
+
+LATE_RULES["torch.onnx.is_in_onnx_export"] = partial(_read, guarded=True)
 
 
 @rule(torch.use_deterministic_algorithms)
