@@ -16,7 +16,7 @@ import torch
 from ..data import dataclass
 from ..guards import Arg, DictItem, SeqItem, Source, TensorSize
 from ..shapes.expr import Range
-from ..shapes.table import VARIES, SymbolTable
+from ..shapes.table import SMALL, VARIES, SymbolTable
 
 _LARGEST = 2**62  # what C computes with, with room for a sum
 _INTS = Range(-_LARGEST, _LARGEST)
@@ -86,10 +86,11 @@ class SizePolicy:
         if earlier != value:
             earlier = None
         self.history.ints[source] = earlier
-        if not self.allowed or value in (0, 1) or abs(value) > _LARGEST or source in self.history.fixed:
+        if not self.allowed or abs(value) > _LARGEST or source in self.history.fixed:
             return None
         varies = self.dynamic is not False and earlier is None
-        return Choice(_INTS) if varies or (self.dynamic is True and _from_arguments(source)) else None
+        asked = self.dynamic is True and value not in (0, 1) and _from_arguments(source)
+        return Choice(_INTS) if varies or asked else None
 
     def number(self, value: float, source: Source) -> bool:
         """Whether a float is one that varies: it was seen to."""
@@ -119,7 +120,7 @@ class SizePolicy:
         new = []
         for key, symbol in table.known.symbols.items():
             solution = table.known.solutions.get(symbol)
-            if solution is not None and isinstance(solution.value, int) and solution.why:
+            if solution is not None and isinstance(solution.value, int) and solution.why not in ("", SMALL):
                 source: Source = key  # type: ignore[assignment]
                 if source not in self.history.fixed:
                     at = f" ({solution.where})" if solution.where else ""

@@ -31,6 +31,7 @@ from .reals import Reals
 
 Env = dict[Symbol, int]
 _WITNESS_TRIES = 400
+SMALL = "sizes of 0 and 1 are compiled for themselves"
 VARIES = Range(2, None)  # what a symbol may be: 0 and 1 behave otherwise, and are compiled for themselves
 
 
@@ -292,7 +293,7 @@ class SymbolTable:
         if self.is_unknown(size):
             return size  # where it is less, the graph runs as the program wrote it
         if self.hint(size) in (0, 1):
-            return self.specialize(size, "sizes of 0 and 1 are compiled for themselves")
+            return self.specialize(size, SMALL)
         self.decide(Relation("<=", 2, size))
         return size
 
