@@ -10,6 +10,7 @@ import contextlib
 import copyreg
 import functools
 import importlib
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -196,8 +197,9 @@ class Handler:
             if now == "fail_on_recompile":
                 raise _recompile_error(func, self.options.owner, recompiles)
             return None
-        if func.__code__ in _UNCOMPILED:
-            return _UNCOMPILED[func.__code__]
+        plain = _uncompiled(func.__code__)
+        if plain is not None:
+            return plain
         control.saw(func.__code__)
         capture = self._capture  # another thread may reset meanwhile
         if capture is None:
@@ -243,6 +245,15 @@ _UNCOMPILED = {
     importlib._bootstrap._find_and_load.__code__: (_always, _import, False),  # type: ignore[attr-defined]
     torch._disable_dynamo(lambda: None).__code__: (_always, _call_disabled, False),
 }
+#: The same for what `torch.compile` gives: a compiler of its own, which takes over the evaluation of frames meanwhile.
+_OTHER_COMPILER = (os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py"), "compile_wrapper")
+
+
+def _uncompiled(code: CodeType) -> Any:
+    """What the hook is answered for a frame that runs as it is; None for other frames."""
+    if (code.co_filename, code.co_name) == _OTHER_COMPILER:
+        return _always, _call_disabled, False
+    return _UNCOMPILED.get(code)
 
 
 def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], int], Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -545,3 +547,26 @@ def test_stacked_modules(models, x):
         return torch.func.functional_call(models[0], (p, b), (a,))
 
     return torch.func.vmap(run, (0, 0, None))(params, buffers, x)
+
+
+# --- callees of torch.compile -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def compiled_by_torch():
+    return torch.compile(lambda x: x * 2 + 1, backend="eager")
+
+
+@functools.cache
+def module_compiled_by_torch():
+    return torch.compile(nn.ReLU(), backend="eager")
+
+
+@torch_program(compiled_by_torch, X, breaks="c-function")
+def test_callee_of_torch_compile(callee, x):
+    return callee(x + 1) * 2, callee(x)
+
+
+@torch_program(module_compiled_by_torch, X, breaks="c-function")
+def test_module_of_torch_compile(callee, x):
+    return callee(x + 1) * 2
