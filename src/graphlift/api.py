@@ -246,7 +246,10 @@ _UNCOMPILED = {
     torch._disable_dynamo(lambda: None).__code__: (_always, _call_disabled, False),
 }
 #: The same for what `torch.compile` gives: a compiler of its own, which takes over the evaluation of frames meanwhile.
-_OTHER_COMPILER = (os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py"), "compile_wrapper")
+_OTHER_COMPILER = (
+    os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py"),
+    "compile_wrapper",
+)
 
 
 def _uncompiled(code: CodeType) -> Any:
