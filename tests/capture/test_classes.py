@@ -536,3 +536,82 @@ class Powers:
 @program()
 def test_power_with_three_arguments(x: Tensor):
     return x + 1, pow(Powers(), 2, 3), pow(Powers(), 2), Powers() ** 4
+
+
+def raised(call):
+    try:
+        return call()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@program()
+def test_wrong_results_of_special_methods(x: Tensor):
+    class Wrong:
+        def __iter__(self):
+            return 3
+
+        def __hash__(self):
+            return "h"
+
+        def __len__(self):
+            return -1
+
+        def __bool__(self):
+            return 3
+
+        def __index__(self):
+            return "i"
+
+    class Large:
+        def __hash__(self):
+            return 1 << 70
+
+    wrong = Wrong()
+    calls = [
+        lambda: iter(wrong),
+        lambda: hash(wrong),
+        lambda: len(wrong),
+        lambda: bool(wrong),
+        lambda: [1][wrong],
+    ]
+    calls += [lambda: {wrong: 1}, lambda: hash(Large()), lambda: list(wrong)]
+    return x + 1, [raised(call) for call in calls]
+
+
+@program()
+def test_properties_that_refuse(x: Tensor):
+    class Plain:
+        @property
+        def a(self):
+            return self.missing
+
+        b = property(None, lambda self, value: None)
+
+    class Fallback(Plain):
+        def __getattr__(self, name):
+            return "for " + name
+
+    made = Plain()
+
+    def delete():
+        del made.a
+
+    calls = [lambda: made.a, lambda: setattr(made, "a", 3), delete, lambda: made.b, lambda: Fallback().a]
+    return x + 1, [raised(call) for call in calls], Fallback().b, hasattr(made, "b")
+
+
+class TuplePair(tuple):
+    def __new__(cls, a, b):
+        return super().__new__(cls, (a, b))
+
+
+class FrozenNumbers(frozenset):
+    pass
+
+
+@program()
+def test_subclasses_give_plain_ones(x: Tensor):
+    pair, frozen = TuplePair(1, 2), FrozenNumbers([1])
+    made = pair + (), () + pair, pair[:], pair * 1, frozen.copy(), frozen.union(), frozen | frozenset()
+    return x + 1, [type(each) for each in made]

@@ -270,3 +270,38 @@ def test_error_of_a_tensor_operation_caught(x: Tensor):
         return x @ x.new_ones(4, 4)
     except RuntimeError:
         return x + 1
+
+
+class Asking:
+    def __getattr__(self, name):
+        raise AttributeError("asked for " + name)
+
+
+@program()
+def test_errors_say_what_was_missing(x: Tensor):
+    def unbound():
+        if not log:
+            name = 1
+        return name
+
+    def unbound_outside():
+        def inner():
+            return later
+
+        if not log:
+            later = 1
+        return inner()
+
+    log = ["started"]
+    asking, text = Asking(), "text"
+    for call in (lambda: undefined_name, unbound, unbound_outside):  # noqa: F821
+        try:
+            call()
+        except NameError as error:
+            log.append((type(error), str(error), error.name))
+    for obj in (asking, text, contextlib, Asking):
+        try:
+            obj.missing
+        except AttributeError as error:
+            log.append((str(error), error.name, error.obj is obj))
+    return x + 1, log

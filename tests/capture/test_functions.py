@@ -261,3 +261,23 @@ def test_while_and_for_else(x: Tensor):
         log.append("end")
     (a, *b), c = (1, 2, 3), 4
     return x + n, log, a, b, c
+
+
+@program()
+def test_star_of_what_is_no_iterable(x: Tensor):
+    def local(*args, **kwargs):
+        return args, kwargs
+
+    log = []
+    for call in (
+        lambda: local(*3),
+        lambda: local(1, *3),
+        lambda: len(*3),
+        lambda: local(**3),
+        lambda: local(**{1: 2}),
+    ):
+        try:
+            log.append(call())
+        except TypeError as error:
+            log.append(str(error))
+    return x + 1, log

@@ -165,7 +165,25 @@ def _name_without(cap: Capture, cls: type, name: str) -> str:
 
 
 def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
-    """``obj.name``; raises `Raised` with AttributeError as the program would."""
+    """``obj.name``; raises `Raised` with AttributeError as the program would, which says of what."""
+    try:
+        return _get_attr(cap, obj, name)
+    except Raised as raised:
+        error: Any = raised.value
+        if type(error) is ObjectVar and error.obj is None and issubclass(error.cls, AttributeError):
+            if all(
+                error.slots.get(field, NONE) is NONE or is_none(error.slots[field])
+                for field in ("name", "obj")
+            ):
+                error.slots.update(name=ConstVar(name), obj=obj)
+        raise
+
+
+def is_none(tracker: Tracker) -> bool:
+    return type(tracker) is ConstVar and tracker.value is None
+
+
+def _get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
     found = find_attr(cap, obj, name)
     if found is None:
         cls = python_type(obj)
@@ -292,6 +310,13 @@ def is_data_descriptor(raw: Any) -> bool:
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
 
 
+def _refuse(cap: Capture, cls: type, act: Any, *args: Any) -> None:
+    """A property does not do ``act``: it says so itself, of an object of a class of the same name."""
+    from .protocol import evaluate
+
+    evaluate(cap, act, type(cls.__name__, (), {"__qualname__": cls.__qualname__})(), *args)
+
+
 def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> Tracker | None:
     """``raw.__get__(obj, cls)`` for an object found on the class."""
     kind = type(raw)
@@ -299,7 +324,7 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
     if kind is property or (isinstance(raw, property) and cap.type_attr(kind, "__get__") is property.__get__):
         if raw.fget is None:
-            return None
+            _refuse(cap, cls, raw.__get__)
         return _call(cap, wrap_class_value(cap, cls, name, raw.fget), [obj])
     if kind is staticmethod:
         return wrap_class_value(cap, cls, name, raw.__func__)
@@ -780,9 +805,7 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
     if raw is not ABSENT and is_data_descriptor(raw):
         if type(raw) is property:
             if raw.fset is None:
-                raise cap.raise_(
-                    AttributeError, f"property '{name}' of '{obj.cls.__name__}' object has no setter"
-                )
+                _refuse(cap, obj.cls, raw.__set__, None)
             _call(cap, wrap_class_value(cap, obj.cls, name, raw.fset), [obj, value])
             return
         if name == "__dict__" or name == "__class__":
@@ -851,7 +874,7 @@ def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str) -> None:
     cls = obj.cls
     if type(raw) is property:
         if raw.fdel is None:
-            raise cap.raise_(AttributeError, f"property '{name}' of '{cls.__name__}' object has no deleter")
+            _refuse(cap, cls, raw.__delete__)
         _call(cap, wrap_class_value(cap, cls, name, raw.fdel), [obj])
         return
     if isinstance(raw, types.MemberDescriptorType):

@@ -676,7 +676,7 @@ class Capture:
 
     def object_key(self, tracker: ObjectVar) -> TrackerKey:
         """The key that an instance is: by its class's own hash, or by identity."""
-        from .calls import call_special
+        from .calls import call_special, hash_by_method
 
         cls = tracker.cls
         method = self.type_attr(cls, "__hash__")
@@ -690,7 +690,7 @@ class Capture:
         if method is None:
             raise self.raise_(TypeError, f"unhashable type: '{cls.__name__}'")
         if isinstance(method, types.FunctionType):
-            return self.value_key(tracker, hash(self.value_of(call_special(self, tracker, "__hash__", []))))
+            return self.value_key(tracker, hash_by_method(self, tracker))
         if tracker.payload is not None:
             return self.value_key(tracker, hash(self.key_of(tracker.payload)))
         raise Break("unsupported-object", f"a dictionary key of type {cls.__name__}, which defines __hash__")

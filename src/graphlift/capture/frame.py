@@ -647,6 +647,8 @@ def function_parts(
     cap: Capture, fn: Tracker
 ) -> tuple[CodeType, DictVar, list[CellVar], list[Tracker], dict[str, Tracker]]:
     """(code, globals, closure, defaults, keyword defaults) of a Python function tracker."""
+    if type(fn) is ConstVar and (made := cap.made.get(id(fn.value))) is not None and made[1] is not None:
+        fn = made[1]  # it stands for a function of a class that the region made
     if type(fn) is FunctionVar:
         return fn.code, cap.globals_var(fn.globals_), list(fn.closure), fn.defaults, fn.kwdefaults
     if type(fn) is not ConstVar:

@@ -185,7 +185,10 @@ class Mirror:
             return tracker.payload.value
         if receiver and type(tracker) is ObjectVar and tracker.payload is not None:
             copy = self.open(tracker.payload)
-            self.originals[id(copy)] = (copy, tracker)
+            if not isinstance(
+                copy, (tuple, frozenset)
+            ):  # those give a plain one where they would give themselves
+                self.originals[id(copy)] = (copy, tracker)
             return copy
         if type(tracker) is DictViewVar:
             return self._remember(tracker, getattr(self.open(tracker.owner), tracker.kind)())
@@ -205,9 +208,12 @@ class Mirror:
             or any(isinstance(self.cap.type_attr(tracker.cls, name), types.FunctionType) for name in _READING)
         ):
             return self.give(tracker)
+        if type(tracker.payload) is TupleVar:
+            return self._tuple_subclass(tracker)
         copy = self.open(tracker.payload)
         self.stands[id(tracker)] = copy
-        self.originals[id(copy)] = (copy, tracker)
+        if not isinstance(copy, frozenset):
+            self.originals[id(copy)] = (copy, tracker)
         return copy
 
     def give_key(self, key: Any) -> Any:

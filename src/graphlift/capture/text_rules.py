@@ -17,7 +17,7 @@ from ..guards import Const
 from . import polyfills
 from .attributes import get_attr, python_type
 from .breaks import Break
-from .calls import CODE_RULES, call, call_special
+from .calls import CODE_RULES, call, call_special, hash_by_method
 from .capture import Capture, NotConst
 from .mirror import run
 from .protocol import evaluate, iterate
@@ -221,7 +221,7 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _hash(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
     if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__hash__"), types.FunctionType):
-        return call_special(cap, obj, "__hash__", [])
+        return ConstVar(hash_by_method(cap, obj))
     try:
         return evaluate(cap, hash, _whole_value(cap, obj))
     except NotConst:

@@ -20,6 +20,7 @@ from ..protocol import (
     change_set,
     extend_list,
     get_iter,
+    is_iterable,
     iterate,
     make_slice,
     mapping_items,
@@ -107,8 +108,10 @@ def _map_add(cap: Capture, frame: Frame, n: int) -> None:
 
 @op("LIST_EXTEND")
 def _list_extend(cap: Capture, frame: Frame, n: int) -> None:
-    items = iterate(cap, frame.stack.pop())
-    extend_list(cap, frame.stack[-n], items)  # type: ignore[arg-type]
+    packed = cap.realize(frame.stack.pop())
+    if not is_iterable(cap, packed):
+        raise cap.raise_(TypeError, f"Value after * must be an iterable, not {python_type(packed).__name__}")
+    extend_list(cap, frame.stack[-n], iterate(cap, packed))  # type: ignore[arg-type]
 
 
 @op("SET_UPDATE")

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..attributes import (
-    get_attr,
-)
+from ..attributes import find_attr, get_attr, python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call
 from ..capture import DIRECT, Capture
 from ..frame import RETURN, YIELD, Frame, GeneratorVar, finish_send
 from ..protocol import (
     get_iter,
+    is_iterable,
     is_same,
     iterate,
     mapping_items,
@@ -65,10 +64,23 @@ def _call_function_ex(cap: Capture, frame: Frame, has_kwargs: bool) -> None:
                 raise cap.raise_(TypeError, "keywords must be strings")
             kwargs[key] = value
     packed = cap.realize(frame.stack.pop())
-    args = list(packed.items) if type(packed) is TupleVar else iterate(cap, packed)
     first, second = frame.popn(2)
     fn = second if first is NULL else first
+    args = list(packed.items) if type(packed) is TupleVar else _star_arguments(cap, fn, packed)
     frame.stack.append(call(cap, fn, args, kwargs, DIRECT))
+
+
+def _star_arguments(cap: Capture, fn: Tracker, packed: Tracker) -> list[Tracker]:
+    """The items of ``*packed`` alone in a call (CPython, Python/ceval.c, check_args_iterable)."""
+    if not is_iterable(cap, packed):
+        cls = python_type(packed)
+        name, module = (find_attr(cap, fn, field) for field in ("__qualname__", "__module__"))
+        if name is None:
+            raise Break("unsupported-call", f"* of a {cls.__name__}")
+        home = cap.value_of(module) if module is not None else None
+        shown = f"{cap.value_of(name)}()" if home in (None, "builtins") else f"{home}.{cap.value_of(name)}()"
+        raise cap.raise_(TypeError, f"{shown} argument after * must be an iterable, not {cls.__name__}")
+    return iterate(cap, packed)
 
 
 @op("RETURN_VALUE")

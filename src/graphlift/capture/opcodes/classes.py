@@ -15,7 +15,7 @@ from ..class_rules import load, store
 from ..frame import Frame
 from ..protocol import del_item
 from ..trackers import ConstVar, DictVar, Tracker
-from .names import global_value, load_cell
+from .names import global_value, load_cell, undefined
 from .table import op
 
 
@@ -50,7 +50,7 @@ def _store_name(cap: Capture, frame: Frame, name: str) -> None:
 @op("DELETE_NAME")
 def _delete_name(cap: Capture, frame: Frame, name: str) -> None:
     if load(cap, _namespace(frame), name) is None:
-        raise cap.raise_(NameError, f"name '{name}' is not defined")
+        raise undefined(cap, name)
     if type(frame.namespace) is ConstVar:
         raise Break("class-definition", "an enumeration that deletes a name")
     del_item(cap, _namespace(frame), ConstVar(name))

@@ -18,7 +18,7 @@ from ..attributes import (
     set_attr,
     write_cell,
 )
-from ..breaks import Break
+from ..breaks import Break, Raised
 from ..capture import Capture
 from ..frame import Frame
 from ..protocol import (
@@ -117,10 +117,8 @@ def load_cell(cap: Capture, frame: Frame, name: str) -> Tracker:
                 UnboundLocalError,
                 f"cannot access local variable '{name}' where it is not associated with a value",
             )
-        raise cap.raise_(
-            NameError,
-            f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
-        )
+        text = "cannot access free variable '{}' where it is not associated with a value in enclosing scope"
+        raise undefined(cap, name, text)
     return value
 
 
@@ -146,8 +144,15 @@ def global_value(cap: Capture, frame: Frame, name: str) -> Tracker:
     if value is None:
         value = cap.dict_get(cap.builtins_var, name)
         if value is None:
-            raise cap.raise_(NameError, f"name '{name}' is not defined")
+            raise undefined(cap, name)
     return value
+
+
+def undefined(cap: Capture, name: str, text: str = "name '{}' is not defined") -> Raised:
+    """The NameError about a name."""
+    raised = cap.raise_(NameError, text.format(name))
+    raised.value.slots["name"] = ConstVar(name)  # type: ignore[attr-defined]
+    return raised
 
 
 @op("STORE_GLOBAL")
@@ -158,7 +163,7 @@ def _store_global(cap: Capture, frame: Frame, name: str) -> None:
 @op("DELETE_GLOBAL")
 def _delete_global(cap: Capture, frame: Frame, name: str) -> None:
     if not cap.dict_del(frame.globals_var, name):
-        raise cap.raise_(NameError, f"name '{name}' is not defined")
+        raise undefined(cap, name)
 
 
 @op("IMPORT_NAME")

@@ -196,7 +196,7 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
     if kind is ObjectVar:
         raw = cap.type_attr(value.cls, "__iter__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
-            return call_special(cap, value, "__iter__", [])
+            return _iterator(cap, call_special(cap, value, "__iter__", []))
         if value.payload is not None:  # type: ignore[attr-defined]
             return get_iter(cap, value.payload)  # type: ignore[attr-defined]
         if raw is ABSENT and cap.type_attr(value.cls, "__getitem__") is not ABSENT:  # type: ignore[attr-defined]
@@ -210,6 +210,22 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
     if kind is ConstVar or cap.type_attr(python_type(value), "__iter__") is ABSENT:
         raise cap.raise_(TypeError, f"'{python_type(value).__name__}' object is not iterable")
     raise Break("unsupported-object", f"iteration over {describe(value)}")
+
+
+def is_iterable(cap: Capture, value: Tracker) -> bool:
+    """Whether the class of a value says that it can be iterated over; that may fail all the same."""
+    return any(cap.type_attr(python_type(value), name) is not ABSENT for name in ("__iter__", "__getitem__"))
+
+
+def _iterator(cap: Capture, made: Tracker) -> Tracker:
+    """What an ``__iter__`` of the program's has given."""
+    made = cap.realize(made)
+    if type(made) is OpaqueVar or isinstance(made, IteratorVar):
+        return made
+    cls = python_type(made)
+    if cap.type_attr(cls, "__next__") is ABSENT:
+        raise cap.raise_(TypeError, f"iter() returned non-iterator of type '{cls.__name__}'")
+    return made
 
 
 def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
