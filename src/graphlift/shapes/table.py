@@ -275,6 +275,8 @@ class SymbolTable:
         """The size as the plain int that it is in this call, which it must then be in every call."""
         if isinstance(size, int):
             return size
+        if isinstance(size, Real):
+            return self.reals.fixed(size, why)  # type: ignore[no-any-return]
         value = self.hint(size)
         if self.is_true(Relation("==", size, value)) is not True:
             if self.frozen:

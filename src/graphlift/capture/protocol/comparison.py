@@ -124,6 +124,8 @@ def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
         return left.value is right.value
     if type(left) is TensorVar and type(right) is TensorVar:
         return left.fake is right.fake
+    if _varies(left) and _is_number(right) or _varies(right) and _is_number(left):
+        raise Break("unsupported-object", "whether two numbers that vary are one object")
     for one, other in ((left, right), (right, left)):
         if type(one) is OpaqueVar and not (type(other) is ConstVar and other.value is None):
             raise Break(one.code, one.detail)
@@ -132,6 +134,14 @@ def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
     elif type(left) is ObjectVar and type(right) is ObjectVar and left.cls is right.cls is weakref.ref:
         raise Break("weak-reference", "whether two of them are one")
     return False
+
+
+def _varies(tracker: Tracker) -> bool:
+    return type(tracker) in (SizeVar, FloatVar, TruthVar)
+
+
+def _is_number(tracker: Tracker) -> bool:
+    return _varies(tracker) or type(tracker) is ConstVar and is_number(tracker.value)
 
 
 def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
