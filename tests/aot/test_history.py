@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -29,3 +31,69 @@ def test_hooks_on_a_node_see_the_operator_that_made_the_tensor() -> None:
     expected, found = model.seen
     assert len(expected) == len(found) == 2
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@torch.library.custom_op("graphlift_test::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("graphlift_test::small", mutates_args=())
+def small(grad: Tensor) -> Tensor:
+    if (grad.abs() > 5).any():
+        raise ValueError("gradient too large")
+    return grad * 2
+
+
+@small.register_fake
+def _(grad: Tensor) -> Tensor:
+    return torch.empty_like(grad)
+
+
+twice.register_autograd(lambda ctx, grad: small(grad))
+
+
+def raises_in_python(x: Tensor) -> Tensor:
+    y = x.sin()
+    z = twice(y)  # here
+    return z.cos() * 100
+
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, *ctx.saved_tensors), None
+
+
+def raises_in_aten(x: Tensor, index: Tensor) -> Tensor:
+    y = x * 2
+    z = Gather.apply(y, index)  # here
+    return z.cos()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+@pytest.mark.parametrize(
+    ("f", "more", "message"),
+    [(raises_in_python, (), "too large"), (raises_in_aten, (torch.tensor([0, 1, 7]),), "index out of range")],
+)
+def test_an_error_in_the_backward_names_the_line_of_the_forward(f, more, message: str, backend: str) -> None:
+    x = torch.full((3,), 0.6, requires_grad=True)
+    with pytest.raises((ValueError, IndexError, RuntimeError), match=message) as expected:
+        f(x, *more).sum().backward()
+    with pytest.raises(expected.type, match=message) as found:
+        graphlift.compile(f, backend=backend, fullgraph=True)(x, *more).sum().backward()
+    assert str(found.value) == str(expected.value)
+    (note,) = found.value.__notes__
+    lines, start = inspect.getsourcelines(f)
+    here = start + next(k for k, line in enumerate(lines) if line.rstrip().endswith("# here"))
+    assert f'{__file__}", line {here}' in note

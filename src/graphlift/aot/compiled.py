@@ -19,6 +19,7 @@ from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
 from .absent import without
+from .blame import note_forward_line
 from .emit import Input, emit, example_of
 from .ir import Op, Trace, Value, memory_root, rewritten
 from .joint import Joint, trace_joint
@@ -27,7 +28,7 @@ from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
 from .release import Release, freed_as_one, tangents_that_need
-from .training import Again, Layout, arguments, make_apply
+from .training import Again, Layout, Run, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
 Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
@@ -247,16 +248,21 @@ def _build_training(
     refusal = _refusal(joint)
     again = Again(gm, layout, _correspondence(around), refusal)
 
-    def compile_backward(here: tuple[bool, ...] | None) -> Callable[[list], Sequence]:
+    def compile_backward(here: tuple[bool, ...] | None) -> tuple[Run, Callable[[Exception, list], None]]:
         if here is None:
-            return bw(forms["backward"], _fakes(backward_inputs, joint))
+            whole = forms["backward"]
+            run = bw(whole, _fakes(backward_inputs, joint))
+            return run, lambda error, args: note_forward_line(error, whole, args)
         ops, grads = without(handover.backward, trace.tangents, trace.grads, here)
         absent = {v for v, came in zip(trace.tangents, here, strict=True) if not came}
         used = [k for k, (_, v) in enumerate(backward_inputs) if v not in absent]
         inputs = [backward_inputs[k] for k in used]
         graph = emit(inputs, ops, grads, "backward", joint.sizes)
         run = bw(graph, _fakes(inputs, joint))
-        return lambda args: run([args[k] for k in used])
+        return (
+            lambda args: run([args[k] for k in used]),
+            lambda error, args: note_forward_line(error, graph, [args[k] for k in used]),
+        )
 
     apply, text = make_apply(compiled, compile_backward, layout, again)
     src = Source("def run(*i):")

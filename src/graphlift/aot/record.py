@@ -6,6 +6,8 @@ Always: every fake's value is its path replayed on its storage's base value; a w
 
 from __future__ import annotations
 
+import bisect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +66,9 @@ class Home(FakeStorage):
             raise Unsupported("as_strided", "a view reaches memory outside a tensor that is written")
 
 
+_number = operator.itemgetter(0)
+
+
 class Recorder(FakeMode):
     """Records into `trace`; `decompositions` replaces operators by others, recursively, below autograd."""
 
@@ -71,7 +76,9 @@ class Recorder(FakeMode):
         super().__init__()
         self.trace = Trace()
         self.stage = FORWARD
-        self.source: Any = None
+        self.source: Any = None  # the node of the captured graph that is run
+        # While the backward is recorded: those nodes, each with the number of autograd's node that came next.
+        self.forward_sources: list[tuple[int, Any]] = []
         self.constants: list[tuple[Tensor, Value]] = []
         self.constant_homes: set[int] = set()
         self.homes: list[Home] = []
@@ -84,13 +91,22 @@ class Recorder(FakeMode):
     def record(self, func: Any, args: tuple, kwargs: dict, recipe: Any) -> Any:
         """Append an operator; gives its Value, or a tuple or list of them as `recipe` is shaped."""
         self._require_mode(torch.is_inference_mode_enabled())
-        op = Op(func, args, kwargs, self.stage, self.source)
+        source = self.source if self.stage == FORWARD or self.source is not None else self._forward_source()
+        op = Op(func, args, kwargs, self.stage, source)
         self.trace.ops.append(op)
         if type(recipe) is Spec:
             value = Value(recipe, op)
             op.outs.append(value)
             return value
         return self._record_many(op, recipe, ())
+
+    def _forward_source(self) -> Any:
+        """The node of the captured graph whose gradient autograd is computing."""
+        node = torch._C._current_autograd_node()
+        if node is None or not self.forward_sources:
+            return None
+        k = bisect.bisect_right(self.forward_sources, node._sequence_nr(), key=_number)
+        return self.forward_sources[k][1] if k < len(self.forward_sources) else None
 
     def _require_mode(self, inference: bool) -> None:
         if inference is not self._inference:

@@ -21,8 +21,9 @@ from ..shapes.expr import Symbol
 from .release import Release
 from .wrapper import Source, literal, size_name
 
-# Given which tangents come (None: all), the compiled backward.
-CompileBackward = Callable[[tuple[bool, ...] | None], Callable[[list], Sequence]]
+Run = Callable[[list], Sequence]
+# Given which tangents come (None: all), the compiled backward, and what notes where an error in it comes from.
+CompileBackward = Callable[[tuple[bool, ...] | None], tuple[Run, Callable[[Exception, list], None]]]
 
 _raw_apply = torch._C._FunctionBase.__dict__["apply"]
 
@@ -114,9 +115,11 @@ def make_apply(
         shape, stride = literal(src, spec.shape), literal(src, spec.stride)
         fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)}, {shape}, {stride})"
         src.add(f"if t{n} is not None and t{n}.stride() != {stride}: t{n} = {fixed}")
-    src.add("with Guard(BELOW):")
+    given = f"[*s, {', '.join(used)}{sizes}{constants}]"
     absent = f" + ({'None, ' * len(layout.symbols)})" if sizes else ""
-    src.add(f"    return tuple(run([*s, {', '.join(used)}{sizes}{constants}])){absent}")
+    src.add("with Guard(BELOW):")
+    src.add(f"    try: return tuple(run({given})){absent}")
+    src.add(f"    except Exception as e: holder.note(e, ({here}), {given}); raise")
     backward_text = src.text()
     src.names.update(holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
     for k, c in enumerate(layout.constants):
@@ -153,24 +156,31 @@ def _arrive(t: Tensor, spec: Spec, shape: tuple[int, ...], stride: tuple[int, ..
 class _Backward:
     """The compiled backwards, made when first called: the whole one, and one for each set of gradients that came."""
 
-    __slots__ = ("_compile", "_partial", "run")
+    __slots__ = ("_compile", "_notes", "_partial", "run")
 
     def __init__(self, compile_backward: CompileBackward) -> None:
         # A backward called inside a compiled function runs with the frame hook on; compiling it must not.
         self._compile = functools.partial(call_disabled, compile_backward)
-        self._partial: dict[tuple[bool, ...], Callable[[list], Sequence]] = {}
-        self.run: Callable[[list], Sequence] = self._first
+        self._partial: dict[tuple[bool, ...], Run] = {}
+        self._notes: dict[tuple[bool, ...], Callable[[Exception, list], None]] = {}
+        self.run: Run = self._first
 
     def _first(self, args: list) -> Sequence:
-        run = self._compile(None)
-        self.run = run
-        return run(args)
+        self.run, self._notes[()] = self._compile(None)
+        return self.run(args)
 
-    def partial(self, here: tuple[bool, ...]) -> Callable[[list], Sequence]:
+    def note(self, error: Exception, here: tuple[bool, ...], args: list) -> None:
+        """`error` left the backward of these tangents: tell which line of the forward it concerns."""
+        add = self._notes.get(() if all(here) else here)
+        if add is not None:
+            add(error, args)
+
+    def partial(self, here: tuple[bool, ...]) -> Run:
         """The backward when only these tangents came; takes None for the others."""
         run = self._partial.get(here)
         if run is None:
-            run = self._partial[here] = self._compile(here)
+            run, self._notes[here] = self._compile(here)
+            self._partial[here] = run
         return run
 
 
