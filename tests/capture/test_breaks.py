@@ -248,3 +248,18 @@ def test_raised_after_break_is_caught_outside(x: Tensor):
         risky(x + 1)
     except KeyError as error:
         return x * 2, error.args
+
+
+def _add(x: Tensor, scale: Tensor):
+    scale = scale * 2
+    stop()
+    return x * scale
+
+
+@program(breaks=True)
+def test_frames_with_variables_of_one_name(x: Tensor):
+    def _add(x: Tensor, scale: Tensor):
+        return inner(x, scale * 3) + scale
+
+    inner = globals()["_add"]
+    return _add(x, x + 1)

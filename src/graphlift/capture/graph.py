@@ -73,7 +73,7 @@ class GraphBuilder:
         else:
             context = self.graph.inserting_after(self._marker)
         with context:
-            node = self.graph.create_node("placeholder", name, name=name)
+            node = self._new_placeholder(name)
         self._marker = node
         node.meta["example_value"] = node.meta["val"] = fake
         node.meta["source"] = source.name()
@@ -153,6 +153,11 @@ class GraphBuilder:
     def _size_op(self, fn: Callable[..., Any], *args: Any) -> fx.Node:
         return self.graph.create_node("call_function", fn, args, {})
 
+    def _new_placeholder(self, name: str) -> fx.Node:
+        node = self.graph.create_node("placeholder", name, name=name)
+        node.target = node.name  # the parameter's name: variables of two frames may be called the same
+        return node
+
     def _size_placeholder(self, symbol: Symbol, source: Source, hint: int | float) -> fx.Node:
         name = f"{symbol.name}_" + re.sub(r"\W+", "_", source.name()).strip("_")
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
@@ -162,7 +167,7 @@ class GraphBuilder:
             if placeholders
             else self.graph.inserting_before(first)
         ):
-            node = self.graph.create_node("placeholder", name, name=name)
+            node = self._new_placeholder(name)
         node.meta["source"] = source.name()
         self.size_sources.append(source)
         self.size_hints.append(hint)
