@@ -249,7 +249,19 @@ def _unexpected_keywords(name: str, code: CodeType, extra: dict[Any, Tracker]) -
     if positional_only:
         listed = ", ".join(positional_only)
         return f"{name}() got some positional-only arguments passed as keyword arguments: '{listed}'"
-    return f"{name}() got an unexpected keyword argument '{next(iter(extra))}'"
+    key = next(iter(extra))
+    return f"{name}() got an unexpected keyword argument '{key}'{_did_you_mean(code, key)}"
+
+
+def _did_you_mean(code: CodeType, key: str) -> str:
+    """What CPython 3.13 adds where a parameter has a similar name: asked of a function with these parameters."""
+    names = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    parameters = ", ".join(name for name in names if name.isidentifier())
+    try:
+        eval(f"lambda *, {parameters}: 0" if parameters else "lambda: 0")(**{key: None})
+    except TypeError as error:
+        return str(error).partition(f"'{key}'")[2]
+    return ""
 
 
 def _too_many_positional(

@@ -10,6 +10,8 @@ import sys
 _MISSING = object()
 #: How `min()` and `max()` say that they got nothing.
 EMPTY = "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
+#: Whether `sum()` keeps what adding floats loses.
+COMPENSATED = sys.version_info >= (3, 12)
 #: Whether an OrderedDict shows a list of pairs.
 ORDERED_AS_PAIRS = sys.version_info < (3, 12)
 
@@ -35,9 +37,38 @@ def sum_(iterable, /, start=0):
     if isinstance(start, bytes):
         raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
     total = start
+    lost = 0.0
+    numbers = COMPENSATED and (type(start) is float or type(start) is int and _is_long(start))
     for item in iterator:
+        if numbers and type(total) is float:
+            if type(item) is float:
+                added = total + item
+                if abs(total) >= abs(item):
+                    lost += (total - added) + item
+                else:
+                    lost += (item - added) + total
+                total = added
+                continue
+            if isinstance(item, int) and _is_long(item):
+                total = total + float(item)
+                continue
+            numbers = False
+            total = _whole(total, lost)
+        elif numbers and not (type(item) in (int, bool) and _is_long(item) and _is_long(total + item)):
+            total = total + item
+            numbers = type(total) is float
+            continue
         total = total + item
-    return total
+    return _whole(total, lost) if numbers and type(total) is float else total
+
+
+def _is_long(number):
+    return -(2**63) <= number < 2**63
+
+
+def _whole(total, lost):
+    """The sum with what was lost on the way (Kahan and Neumaier), unless that is not finite."""
+    return total + lost if lost and lost - lost == 0 else total
 
 
 def min_of(items, key, default, missing):
