@@ -40,6 +40,8 @@ OPTIMIZERS = {
     "adamw_foreach": (torch.optim.AdamW, dict(lr=0.1, foreach=True), None),
     "adam_fused": (torch.optim.Adam, dict(lr=0.1, fused=True), None),
     "adamw_fused_amsgrad": (torch.optim.AdamW, dict(lr=0.1, fused=True, amsgrad=True), None),
+    "sgd_fused": (torch.optim.SGD, dict(lr=0.1, momentum=0.9, fused=True), None),
+    "adagrad_fused": (torch.optim.Adagrad, dict(lr=0.1, fused=True), None),
     "adagrad": (torch.optim.Adagrad, dict(lr=0.1), None),
     "rmsprop": (torch.optim.RMSprop, dict(lr=0.1, momentum=0.9, centered=True), None),
     "adadelta": (torch.optim.Adadelta, {}, None),

@@ -76,7 +76,9 @@ class FakeMode(TorchDispatchMode):
     def __init__(self, sizes: SymbolTable | None = None) -> None:
         super().__init__()
         self.sizes = sizes  # None: every size is a number
-        self.unknown_sizes: SymbolTable | None = None  # where what only the running graph knows may be a symbol
+        self.unknown_sizes: SymbolTable | None = (
+            None  # where what only the running graph knows may be a symbol
+        )
         self._fakes: dict[int, tuple[weakref.ref, FakeTensor]] = {}
         self._homes: dict[int, tuple[list[weakref.ref], FakeStorage]] = {}
         self.reading_data = False  # whether the detach now dispatched is an access to `.data`
@@ -691,6 +693,24 @@ NUMBERS: dict[Any, Callable[..., Any]] = {
     aten.numel.default: _numbers_of(Spec.numel),
 }
 
+
+def _fused_step(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
+    """A step of an optimizer as one kernel, which has no metadata kernel: it writes its lists and gives nothing."""
+    schema = func._schema.arguments
+    written = [(s.name, a) for a, s in zip(args, schema, strict=False) if s.alias_info is not None and a]
+    state = [tensors for name, tensors in written if name != "state_steps"]
+    alike = all(
+        type(t) is FakeTensor and t.spec == first.spec
+        for first, *rest in zip(*state, strict=False)
+        for t in (first, *rest)
+    )
+    if len({len(tensors) for tensors in state}) != 1 or not alike or mode.involves_symbols(args, kwargs):
+        return NotImplemented
+    for fake in fakes_in(tuple(tensors for _, tensors in written), []):
+        fake.home.constant = None
+    return None
+
+
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     **NUMBERS,
     aten._local_scalar_dense.default: _item,
@@ -699,6 +719,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.clone.default: _clone,
     aten._fused_sdp_choice.default: sdp_choice,
     aten.is_pinned.default: _not_pinned,
+    **dict.fromkeys((aten._fused_sgd_.default, aten._fused_adagrad_.default), _fused_step),
 }
 
 FakeMode.rules_by_operator = _SPECIAL
