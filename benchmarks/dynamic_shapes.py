@@ -5,12 +5,15 @@ of its second half, and the largest difference of its losses from eager's.
 Always: every run starts from the same weights and sees the same batches; runs share the process, one after the other.
 
     python -m benchmarks.dynamic_shapes --steps 200 --compare
+    python -m benchmarks.dynamic_shapes --models bert,resnet18     (models compiled with dynamic=True against False)
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -133,13 +136,68 @@ def torch_compiled(model: nn.Module) -> tuple[Callable[..., Tensor], Callable[[]
     return torch.compile(model, backend=counting), lambda: len(graphs)
 
 
+def against_static(names: list[str], calls: int) -> None:
+    """A table of models: CPU seconds of the first call and milliseconds of a later one, static and dynamic."""
+    print(
+        f"{'':10} {'cold static':>12} {'dynamic':>8} {'ratio':>6} {'steady static':>14} {'dynamic':>8} {'ratio':>6}"
+    )
+    for name in names:
+        found = [_measured(name, dynamic, calls) for dynamic in (False, True)]
+        (cold, steady), (cold_dynamic, steady_dynamic) = found
+        print(
+            f"{name:10} {cold:10.2f} s {cold_dynamic:6.2f} s {cold_dynamic / cold:6.2f} "
+            f"{steady * 1e3:11.1f} ms {steady_dynamic * 1e3:5.1f} ms {steady_dynamic / steady:6.2f}",
+            flush=True,
+        )
+
+
+def _measured(name: str, dynamic: bool, calls: int) -> tuple[float, float]:
+    """CPU seconds of the first call (compiling) and of the fastest later one, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.dynamic_shapes", "--one", name, "--calls", str(calls)]
+    text = subprocess.run(
+        [*command, *["--dynamic"] * dynamic], capture_output=True, text=True, check=True
+    ).stdout
+    cold, steady = map(float, text.split()[-2:])
+    return cold, steady
+
+
+def one_model(name: str, dynamic: bool, calls: int) -> None:
+    import graphlift
+
+    from .zoo import MODELS
+
+    clock = time.process_time
+    module = MODELS[name].make("full").eval()
+    given, _ = MODELS[name].batch("full")
+    with torch.no_grad():
+        module(**given)
+        graphlift.compile(lambda x: (x @ x).relu().sum(), dynamic=dynamic)(
+            torch.randn(8, 8)
+        )  # loads what is loaded once
+        compiled = graphlift.compile(module, dynamic=dynamic)
+        times = []
+        for _ in range(1 + calls):
+            start = clock()
+            compiled(**given)
+            times.append(clock() - start)
+    print(times[0], min(times[1:]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", help="names of models (benchmarks/zoo.py): dynamic against static")
+    parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--dynamic", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--compare", action="store_true", help="also torch.compile (compiles for minutes)")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     asked = parser.parse_args()
+    if asked.one:
+        return one_model(asked.one, asked.dynamic, asked.calls)
+    if asked.models:
+        return against_static(asked.models.split(","), asked.calls)
     torch.manual_seed(0)
     model = Encoder(asked.width, layers=asked.layers)
     rows = [("eager", eager), ("graphlift", graphlift_compiled)]
