@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.capture.program import CountingBackend
+from tests.equality import assert_equal
 
 SCALE = 2
 X = torch.ones(3)
@@ -194,3 +195,24 @@ def test_an_integer_that_varies_raises_nothing_of_our_own(compiler, ask: Callabl
     for n in (2, 3, 0, 5, 7, 1, 9, 2):
         assert torch.equal(compiled(X, n, logs[1]), fn(X, n, logs[0]))
         assert logs[0] == logs[1]
+
+
+def test_text_that_varies(compiler):
+    """A text that differs in each call is passed on after some versions; what looks at it runs natively."""
+
+    def fn(x, name):
+        return (
+            x * 2,
+            name,
+            f"{name}: {x}",
+            "a" + name,
+            [name.upper(), len(name), name == "t3", name in ("t4",)],
+        )
+
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend)
+    for k in range(20):
+        given = torch.full((2,), float(k)), f"t{k}"
+        assert_equal(compiled(*given), fn(*given))
+    if compiler.name == "graphlift":
+        assert len(backend.graphs) <= 8

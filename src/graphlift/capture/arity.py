@@ -48,6 +48,7 @@ _DECLARED: dict[str, tuple[Any, ...]] = {
     "iterable, func=None, *, initial=None": (itertools.accumulate,),
     "iterable, key=None": (itertools.groupby,),
     "iterable, n=2, /": (itertools.tee,),
+    "mycmp": (functools.cmp_to_key,),
     "f, a, /": (itertools.starmap, itertools.dropwhile, itertools.takewhile, itertools.filterfalse),
     "_a, /": (itertools.pairwise, itertools.cycle),
     "data, selectors": (itertools.compress,),

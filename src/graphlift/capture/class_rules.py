@@ -514,8 +514,9 @@ def _namedtuple(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     else:
         named["defaults"] = cap.value_of(defaults)
     named.setdefault("module", cap.frames[-1].globals_var.real.get("__name__", "__main__"))
+    given = [cap.value_of(arg) for arg in args]
     try:
-        made = collections.namedtuple(*map(cap.value_of, args), **named)
+        made = collections.namedtuple(*given, **named)
     except Exception as error:
         raise cap.raise_(type(error), *error.args) from None
     return made_by_library(cap, made)

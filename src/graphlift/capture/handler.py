@@ -101,7 +101,7 @@ from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
 from .torch_state import StateSnapshot, foreign_mode
 from .trackers import NULL, CellVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
-from .varying import varying_integers
+from .varying import varying_values
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _TORCH = str(Path(torch.__file__).resolve().parent)
@@ -169,7 +169,7 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             _report_recompile(options, func, args, recompiles)
         try:
             with collector_paused(), deep_recursion(), handlers_off():
-                varying = varying_integers(func, args) if recompiles else frozenset()
+                varying = varying_values(func, args) if recompiles else frozenset()
                 region = capture_region(func, args, options, varying, sizes.of(code))
         except _Eager as eager:
             _event(options, "skip", func, str(eager.reason), eager.reason)

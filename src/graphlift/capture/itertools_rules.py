@@ -156,6 +156,8 @@ def _tee(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     count = plain_index(cap, args[1] if len(args) > 1 else ConstVar(2))
     if count is None or count < 0:
         return refuse(cap, itertools.tee, args, kwargs)
+    if not count:
+        return TupleVar([])
     iterator = get_iter(cap, args[0])
     if cap.type_attr(python_type(iterator), "__copy__") is not ABSENT:
         raise Break("unsupported-object", "tee() of an iterator that copies itself")

@@ -641,6 +641,29 @@ for step in range(20):
 """,
         ),
         Reason(
+            "varying-str",
+            "use of a text that changes from call to call",
+            "Several versions were compiled for values of this text; it is now passed on, and what looks at it runs "
+            "natively.",
+            "Look at it outside the compiled function, or pass on what follows from it.",
+            example="""\
+@graphlift.compile
+def f(x, name):
+    return x * 2, name.upper()
+
+for step in range(8):
+    f(torch.ones(3), f"step {step}")
+""",
+            fixed="""\
+@graphlift.compile
+def f(x, name):
+    return x * 2, name
+
+for step in range(8):
+    f(torch.ones(3), f"step {step}".upper())
+""",
+        ),
+        Reason(
             "frame-introspection",
             "code that looks at its own frame (locals(), sys._getframe, inspect.stack)",
             "The compiled code does not have the frames the code would look at.",
@@ -716,11 +739,11 @@ f(torch.ones(3))
             "graphlift.config.cache_size_limit.",
             example="""\
 @graphlift.compile
-def f(x, name):
-    return x * len(name)
+def f(x, names):
+    return x * len(names)
 
 for step in range(20):
-    f(torch.ones(3), f"step {step}")
+    f(torch.ones(3), ["name"] * step)
 """,
             fixed="""\
 @graphlift.compile
@@ -728,7 +751,7 @@ def f(x, length):
     return x * length
 
 for step in range(20):
-    f(torch.ones(3), torch.tensor(len(f"step {step}")))
+    f(torch.ones(3), torch.tensor(step))
 """,
         ),
         Reason(

@@ -80,7 +80,7 @@ class LateText:
     """Text known when the graph has run."""
 
     tracker: OpaqueVar
-    parts: tuple[str | Shown, ...]
+    parts: tuple[str | Shown | OpaqueVar, ...]
 
 
 def show(cap: Capture, fn: Any, tensor: TensorVar, *args: str) -> Tracker:
@@ -88,22 +88,30 @@ def show(cap: Capture, fn: Any, tensor: TensorVar, *args: str) -> Tracker:
     return _late(cap, (Shown(fn, seen(cap, tensor), args),))
 
 
-def _late(cap: Capture, parts: tuple[str | Shown, ...]) -> OpaqueVar:
+def _late(cap: Capture, parts: tuple[str | Shown | OpaqueVar, ...]) -> OpaqueVar:
     made = OpaqueVar("", None, "tensor-item", "what the text of a tensor says")
     cap.texts[id(made)] = LateText(made, parts)
     return made
 
 
 def is_late(cap: Capture, tracker: Tracker) -> bool:
-    return id(tracker) in cap.texts
+    """Whether it is text that capture does not know: made behind the graph, or one that varies and is passed on."""
+    return id(tracker) in cap.texts or is_passed_on(tracker)
+
+
+def is_passed_on(tracker: Tracker) -> bool:
+    return type(tracker) is OpaqueVar and type(tracker.value) is str and tracker.source is not None
 
 
 def join(cap: Capture, pieces: list[Tracker]) -> Tracker:
     """The pieces of an f-string as one."""
-    parts: list[str | Shown] = []
+    parts: list[str | Shown | OpaqueVar] = []
     for piece in map(cap.realize, pieces):
         late = cap.texts.get(id(piece))
-        parts += late.parts if late is not None else [cap.value_of(piece)]
+        if late is not None:
+            parts += late.parts
+        else:
+            parts.append(piece if is_passed_on(piece) else cap.value_of(piece))  # type: ignore[arg-type]
     if all(type(part) is str for part in parts):
         return ConstVar("".join(parts))  # type: ignore[arg-type]
     return _late(cap, tuple(parts))
@@ -115,6 +123,9 @@ def text(residual: Residual, late: LateText) -> str:
     for part in late.parts:
         if isinstance(part, str):
             found.append(repr(part))
+            continue
+        if isinstance(part, OpaqueVar):
+            found.append(residual.expr(part))
             continue
         part.seen.check()
         given = ", ".join([residual.expr(part.seen.tensor), *map(repr, part.args)])

@@ -1,7 +1,7 @@
-"""Integers that vary from call to call, told apart from those that are configuration.
+"""Integers and text that vary from call to call, told apart from those that are configuration.
 
-In: a call that no entry of its code fits. Out: the sources of integers that capture is not to specialise on.
-Always: only an integer that the frame itself holds (an argument, a local, the item of a loop) is taken to vary.
+In: a call that no entry of its code fits. Out: the sources of the values that capture is not to specialise on.
+Always: only a value that the frame itself holds (an argument, a local, the item of a loop) is taken to vary.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ..frame import entries
 from ..guards import Const, DictItem, Equals, InstanceDict, Source
 from ..guards.explain import failure
 
-#: As many versions for values of an integer are compiled before it is taken for one that varies.
-SPECIALISED = 3
+#: As many versions for values of a type are compiled before one is taken for one that varies: text is often a choice.
+SPECIALISED = {int: 3, str: 5}
 
 
-def varying_integers(func: types.FunctionType, args: tuple[Any, ...]) -> frozenset[Source]:
-    """The frame's own integers for which several regions were compiled in vain."""
-    failed: Counter[Source] = Counter()
+def varying_values(func: types.FunctionType, args: tuple[Any, ...]) -> frozenset[Source]:
+    """The frame's own integers and texts for which several regions were compiled in vain."""
+    failed: Counter[tuple[Source, type]] = Counter()
     for check, _ in entries(func.__code__):
         for guard in check.guards:
-            if type(guard) is Equals and type(guard.const) is int and _is_frames_own(guard.source):
-                failed[guard.source] += failure(guard, func, args) is not None
-    return frozenset(source for source, count in failed.items() if count >= SPECIALISED)
+            if type(guard) is Equals and type(guard.const) in SPECIALISED and _is_frames_own(guard.source):
+                failed[guard.source, type(guard.const)] += failure(guard, func, args) is not None
+    return frozenset(source for (source, kind), count in failed.items() if count >= SPECIALISED[kind])
 
 
 def _is_frames_own(source: Source | None) -> bool:

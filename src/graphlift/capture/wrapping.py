@@ -74,8 +74,8 @@ def wrap_unread(cap: Capture, value: Any, source: Source) -> Tracker:
         cap.guard(equals)
 
     cap.guard(of_type)
-    if type(value) is int and source in cap.varying:
-        return OpaqueVar(value, source, "varying-int", source.name())
+    if type(value) in (int, str) and source in cap.varying:
+        return OpaqueVar(value, source, f"varying-{type(value).__name__}", source.name())
     return ConstVar.unread(value, source, read)
 
 
