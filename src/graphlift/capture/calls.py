@@ -27,7 +27,7 @@ from . import polyfills
 from .arity import arrange
 from .attributes import bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
-from .capture import DIRECT, Capture, Link, NotConst
+from .capture import DIRECT, Capture, Link, NotConst, has_finalizer
 from .constants import FUNCTION_APPLY, NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
 from .frame import inline, resume_callee
 from .overriding import LEAF_MODULES, is_modelled, is_seen
@@ -629,7 +629,7 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
         evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
     if cls is object and args:
         raise cap.raise_(TypeError, "object() takes no arguments")
-    if cap.type_attr(cls, "__del__") is not ABSENT:
+    if has_finalizer(cls):
         raise Break(
             "unsupported-object", f"a {cls.__name__} made in the captured code, whose __del__ is to run"
         )
