@@ -925,7 +925,7 @@ def test_tensor_factory_rg_backward(x):
     return w.grad
 
 
-@torch_program(X, breaks="unsupported-object")
+@torch_program(X)
 def test_parameter_made(x):
     p = nn.Parameter(torch.ones(4))
     return x * p, type(p).__name__

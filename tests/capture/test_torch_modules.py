@@ -85,7 +85,7 @@ def test_forward_hook_always(m, x):
         )
     ),
     G,
-    breaks="unsupported-attribute",
+    breaks="grad-fn-read",
 )
 def test_full_backward_hook(m, x):
     return m(x)
@@ -94,15 +94,13 @@ def test_full_backward_hook(m, x):
 @torch_program(
     mod(lambda m: m.a.register_full_backward_pre_hook(lambda mod, go: (go[0] * 2,))),
     G,
-    breaks="unsupported-attribute",
+    breaks="grad-fn-read",
 )
 def test_full_backward_pre_hook(m, x):
     return m(x)
 
 
-@torch_program(
-    mod(lambda m: m.a.register_backward_hook(lambda mod, gi, go: None)), G, breaks="unsupported-attribute"
-)
+@torch_program(mod(lambda m: m.a.register_backward_hook(lambda mod, gi, go: None)), G, breaks="grad-fn-read")
 def test_backward_hook_legacy(m, x):
     return m(x)
 
@@ -117,7 +115,7 @@ def test_param_post_hook(m, x):
     return m(x)
 
 
-@torch_program(mod(lambda m: None), X, breaks="unsupported-object")
+@torch_program(mod(lambda m: None), X, breaks="weak-reference")
 def test_hook_registered_inside(m, x):
     h = m.a.register_forward_hook(lambda mod, i, o: o * 3)
     y = m(x)
@@ -146,7 +144,7 @@ def test_load_state_dict(m, n, x):
     return m(x)
 
 
-@torch_program(mod(lambda m: None), X, breaks="unsupported-object")
+@torch_program(mod(lambda m: None), X, breaks="weak-reference")
 def test_global_hook(m, x):
     h = nn.modules.module.register_module_forward_hook(lambda mod, i, o: o * 2)
     try:
@@ -155,7 +153,7 @@ def test_global_hook(m, x):
         h.remove()
 
 
-@torch_program(mod(lambda m: None), X, breaks="unsupported-object")
+@torch_program(mod(lambda m: None), X, breaks="weak-reference")
 def test_global_hook_pre(m, x):
     h = nn.modules.module.register_module_forward_pre_hook(lambda mod, i: (i[0] * 2,))
     try:
@@ -612,7 +610,7 @@ def test_weird(m, x):
     return m(x)
 
 
-@torch_program(seeded(lambda: nn.Linear(4, 4)), X, breaks="unsupported-object")
+@torch_program(seeded(lambda: nn.Linear(4, 4)), X)
 def test_swap_param(m, x):
     m.weight = nn.Parameter(torch.ones(4, 4))
     return m(x)
@@ -639,3 +637,55 @@ def test_ema(m, x):
         for p in m.parameters():
             p.data.mul_(0.9).add_(p.data, alpha=0.1)
     return m(x)
+
+
+# --- parameters and modules made in captured code ---------------------------------------------------------------
+
+
+@torch_program(X)
+def test_parameters_made(x):
+    kept, plain, buffer = nn.Parameter(x * 2), nn.Parameter(x, requires_grad=False), nn.Buffer(x + 1)
+    listed = nn.ParameterList([nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4) * 2)])
+    with torch.no_grad():
+        plain.add_(1)
+    return kept, kept.is_leaf, plain, buffer + 1, sum(x * p for p in listed), x
+
+
+@torch_program(X)
+def test_modules_made(x):
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.BatchNorm1d(3))
+    table = nn.Embedding.from_pretrained(x)
+    with torch.device("meta"):
+        empty = nn.Linear(4, 4)
+    return net, net(x), table(torch.tensor([0, 1])), empty.weight.device
+
+
+class MadeLate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x):
+        if not hasattr(self, "w"):
+            self.w = nn.Parameter(torch.ones(4))
+            self.register_buffer("b", torch.ones(4))
+        return self.a(x) * self.w + self.b
+
+
+@torch_program(seeded(MadeLate), X)
+def test_parameters_made_at_the_first_call(m, x):
+    return m(x), [name for name, _ in m.named_parameters()]
+
+
+@torch_program(X, breaks="print-or-io")
+def test_parameter_kept_over_a_break(x):
+    p = nn.Parameter(x * 2)
+    print("", end="")
+    return p * 2, type(p), isinstance(p, nn.Parameter)
+
+
+@torch_program(X)
+def test_gradient_of_a_parameter_made(x):
+    p = nn.Parameter(x * 2)
+    (grad,) = torch.autograd.grad((p * p).sum(), p)
+    return grad

@@ -97,11 +97,6 @@ for _cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):
         _construct_for_real(_cls)
 
 
-@rule(torch.nn.Parameter, torch.nn.Buffer)
-def _parameter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    raise Break("unsupported-object", "a Parameter or Buffer made in the captured code")
-
-
 @rule(torch.autograd.Variable)
 def _variable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) != 1 or kwargs.keys() - {"requires_grad"} or type(cap.realize(args[0])) is not TensorVar:
