@@ -29,7 +29,7 @@ class FakeTensor(torch.Tensor):
 
     spec: Spec
     home: Any  # a FakeStorage; while recording, the recorder's kind of one
-    mode: FakeMode
+    owner: FakeMode  # not `mode`, which is an operator
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -39,15 +39,15 @@ class FakeTensor(torch.Tensor):
 
     @property
     def data(self) -> Tensor:
-        self.mode.reading_data = True
+        self.owner.reading_data = True
         try:
             return _plain_data.__get__(self)
         finally:
-            self.mode.reading_data = False
+            self.owner.reading_data = False
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        fake = value if isinstance(value, FakeTensor) else self.mode.from_real(value)
+        fake = value if isinstance(value, FakeTensor) else self.owner.from_real(value)
         _plain_data.__set__(self, fake)
         self.spec, self.home = fake.spec, fake.home
 
@@ -119,22 +119,22 @@ def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool 
         torch._C._set_neg(t, True)
     t.spec = spec
     t.home = home
-    t.mode = mode
+    t.owner = mode
     return t
 
 
 def set_metadata(fake: FakeTensor, spec: Spec, home: FakeStorage) -> None:
     """Change a fake in place, as `resize_`, `t_` or `set_` do; autograd state and version counter stay."""
-    _plain_data.__set__(fake, new_fake(fake.mode, spec, home))
+    _plain_data.__set__(fake, new_fake(fake.owner, spec, home))
     fake.spec, fake.home = spec, home
 
 
 def _mode_of(args: Any, kwargs: Any) -> FakeMode:
     for a in (*args, *(kwargs or {}).values()):
         if type(a) is FakeTensor:
-            return a.mode
+            return a.owner
         if isinstance(a, (list, tuple)):
             for b in a:
                 if type(b) is FakeTensor:
-                    return b.mode
+                    return b.owner
     raise AssertionError("no fake tensor among the arguments")
