@@ -97,3 +97,32 @@ def test_an_error_in_the_backward_names_the_line_of_the_forward(f, more, message
     lines, start = inspect.getsourcelines(f)
     here = start + next(k for k, line in enumerate(lines) if line.rstrip().endswith("# here"))
     assert f'{__file__}", line {here}' in note
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_a_batch_of_gradients(backend: str) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        return (x @ x.t()).relu().sum(1), x.softmax(1).t()
+
+    def batches(f) -> tuple:
+        y, z = f(x)
+        rows = torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True, retain_graph=True)
+        return rows, torch.autograd.grad((y, z), x, (torch.eye(3), transposed), is_grads_batched=True)
+
+    x, transposed = torch.randn(3, 4, requires_grad=True), torch.randn(3, 3, 4).transpose(1, 2)
+    compiled = graphlift.compile(f, backend=backend, fullgraph=True)
+    torch.testing.assert_close(batches(compiled), batches(f))
+    plain = torch.autograd.grad(compiled(x)[0].sum(), x)
+    torch.testing.assert_close(plain, torch.autograd.grad(f(x)[0].sum(), x))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_anomaly_detection_sees_every_gradient(before: bool) -> None:
+    compiled = graphlift.compile(lambda x: x.sqrt().sum(), backend="aot_eager", fullgraph=True)
+    if before:
+        compiled(torch.ones(3, requires_grad=True)).backward()
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="'SqrtBackward0' returned nan"):
+        compiled(-torch.ones(3, requires_grad=True)).backward()
+    x = torch.ones(3, requires_grad=True)
+    compiled(x).backward()
+    torch.testing.assert_close(x.grad, torch.full((3,), 0.5))

@@ -19,7 +19,6 @@ from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
 from .absent import without
-from .blame import note_forward_line
 from .emit import Input, emit, example_of
 from .ir import Op, Trace, Value, memory_root, rewritten
 from .joint import Joint, trace_joint
@@ -28,7 +27,7 @@ from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
 from .release import Release, freed_as_one, tangents_that_need
-from .training import Again, Layout, Run, arguments, make_apply
+from .training import Again, Backward, Layout, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
 Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
@@ -248,27 +247,22 @@ def _build_training(
     refusal = _refusal(joint)
     again = Again(gm, layout, _correspondence(around), refusal)
 
-    def compile_backward(here: tuple[bool, ...] | None) -> tuple[Run, Callable[[Exception, list], None]]:
+    def compile_backward(here: tuple[bool, ...] | None) -> Backward:
         if here is None:
-            whole = forms["backward"]
-            run = bw(whole, _fakes(backward_inputs, joint))
-            return run, lambda error, args: note_forward_line(error, whole, args)
+            return Backward(bw(forms["backward"], _fakes(backward_inputs, joint)), forms["backward"])
         ops, grads = without(handover.backward, trace.tangents, trace.grads, here)
         absent = {v for v, came in zip(trace.tangents, here, strict=True) if not came}
-        used = [k for k, (_, v) in enumerate(backward_inputs) if v not in absent]
+        used = tuple([k for k, (_, v) in enumerate(backward_inputs) if v not in absent])
         inputs = [backward_inputs[k] for k in used]
         graph = emit(inputs, ops, grads, "backward", joint.sizes)
-        run = bw(graph, _fakes(inputs, joint))
-        return (
-            lambda args: run([args[k] for k in used]),
-            lambda error, args: note_forward_line(error, graph, [args[k] for k in used]),
-        )
+        return Backward(bw(graph, _fakes(inputs, joint)), graph, used)
 
     apply, text = make_apply(compiled, compile_backward, layout, again)
     src = Source("def run(*i):")
-    # Hooks on saved tensors get to see what eager saves, so eager it is.
+    # Hooks on saved tensors get to see what eager saves, and anomaly detection every gradient, so eager it is.
     src.names["saved_hooks"] = torch._C._autograd._top_saved_tensors_default_hooks
-    src.add("if saved_hooks(True) is not None: return eager(*i)")
+    src.names["anomaly"] = torch.is_anomaly_enabled
+    src.add("if saved_hooks(True) is not None or anomaly(): return eager(*i)")
     extra = add_prologue(src, around)
     if around.grad_mode and not extra and _straight(around):
         src.add(f"return apply({arguments(layout)})")

@@ -93,6 +93,11 @@ def trace_joint(
     gm: fx.GraphModule, inputs: Sequence[Tensor], recorder: Callable[[], Recorder] = Recorder
 ) -> Joint:
     """Trace once; once more with aliased inputs merged if the first trace wrote to one of them."""
+    with torch.autograd.set_detect_anomaly(False):  # it would look at the values of gradients
+        return _trace_joint(gm, inputs, recorder)
+
+
+def _trace_joint(gm: fx.GraphModule, inputs: Sequence[Tensor], recorder: Callable[[], Recorder]) -> Joint:
     joint = _trace(gm, inputs, recorder(), merge=())
     written = {m.input for m in joint.around.mutations}
     merge = tuple(g for g in joint.storage_groups if written & set(g))

@@ -18,12 +18,34 @@ from ..data import dataclass
 from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
+from .blame import note_forward_line
 from .release import Release
 from .wrapper import Source, literal, size_name
 
 Run = Callable[[list], Sequence]
-# Given which tangents come (None: all), the compiled backward, and what notes where an error in it comes from.
-CompileBackward = Callable[[tuple[bool, ...] | None], tuple[Run, Callable[[Exception, list], None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """A compiled backward and its graph, which take those of the arguments that `used` gives (None: all)."""
+
+    compiled: Run
+    graph: fx.GraphModule
+    used: tuple[int, ...] | None = None
+
+    def run(self, args: list) -> Sequence:
+        return self.compiled(self.taken(args))
+
+    def plainly(self, args: list) -> Sequence:
+        """The graph itself, operator by operator, on tensors of any kind."""
+        return self.graph.forward(*self.taken(args))
+
+    def taken(self, args: list) -> list:
+        return args if self.used is None else [args[k] for k in self.used]
+
+
+# Given which tangents come (None: all).
+CompileBackward = Callable[[tuple[bool, ...] | None], Backward]
 
 _raw_apply = torch._C._FunctionBase.__dict__["apply"]
 
@@ -119,7 +141,7 @@ def make_apply(
     absent = f" + ({'None, ' * len(layout.symbols)})" if sizes else ""
     src.add("with Guard(BELOW):")
     src.add(f"    try: return tuple(run({given})){absent}")
-    src.add(f"    except Exception as e: holder.note(e, ({here}), {given}); raise")
+    src.add(f"    except Exception as e: return tuple(holder.failed(e, ({here}), {given})){absent}")
     backward_text = src.text()
     src.names.update(holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
     for k, c in enumerate(layout.constants):
@@ -149,39 +171,60 @@ def _slot_items(slots: tuple[int, ...]) -> list[str]:
 
 def _arrive(t: Tensor, spec: Spec, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
     """An incoming gradient in the layout the backward was compiled for."""
+    if _is_batch(t):  # its strides are nobody's
+        return t.contiguous()
     fixed = torch.empty_strided(shape, stride, dtype=spec.dtype, device=spec.device)
     return fixed.copy_(t)
+
+
+def _is_batch(t: Any) -> bool:
+    """Whether it is what vmap makes of a tensor, as for `is_grads_batched`."""
+    return isinstance(t, Tensor) and "Batched" in repr(torch._C._dispatch_keys(t))
 
 
 class _Backward:
     """The compiled backwards, made when first called: the whole one, and one for each set of gradients that came."""
 
-    __slots__ = ("_compile", "_notes", "_partial", "run")
+    __slots__ = ("_compile", "_made", "run")
 
     def __init__(self, compile_backward: CompileBackward) -> None:
         # A backward called inside a compiled function runs with the frame hook on; compiling it must not.
         self._compile = functools.partial(call_disabled, compile_backward)
-        self._partial: dict[tuple[bool, ...], Run] = {}
-        self._notes: dict[tuple[bool, ...], Callable[[Exception, list], None]] = {}
+        self._made: dict[tuple[bool, ...], Backward] = {}
         self.run: Run = self._first
 
     def _first(self, args: list) -> Sequence:
-        self.run, self._notes[()] = self._compile(None)
+        self.run = self._whole().compiled
         return self.run(args)
 
-    def note(self, error: Exception, here: tuple[bool, ...], args: list) -> None:
-        """`error` left the backward of these tangents: tell which line of the forward it concerns."""
-        add = self._notes.get(() if all(here) else here)
-        if add is not None:
-            add(error, args)
+    def _whole(self) -> Backward:
+        made = self._made.get(())
+        if made is None:
+            made = self._made[()] = self._compile(None)
+        return made
+
+    def _backward(self, here: tuple[bool, ...]) -> Backward:
+        """The backward when only these tangents came; takes None for the others."""
+        if all(here):
+            return self._whole()
+        made = self._made.get(here)
+        if made is None:
+            made = self._made[here] = self._compile(here)
+        return made
 
     def partial(self, here: tuple[bool, ...]) -> Run:
-        """The backward when only these tangents came; takes None for the others."""
-        run = self._partial.get(here)
-        if run is None:
-            run, self._notes[here] = self._compile(here)
-            self._partial[here] = run
-        return run
+        return self._backward(here).run
+
+    def failed(self, error: Exception, here: tuple[bool, ...], args: list) -> Sequence:
+        """`error` left the backward of these tangents, which generated code raises where it is given a batch of them.
+
+        Raises: `error` otherwise, with a note of which line of the forward it concerns.
+        """
+        backward = self._backward(here)
+        if any(map(_is_batch, args)):
+            return backward.plainly(args)
+        note_forward_line(error, backward.graph, backward.taken(args))
+        raise error
 
 
 @dataclass(frozen=True, slots=True)
