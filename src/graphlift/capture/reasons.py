@@ -518,17 +518,17 @@ f(torch.ones(3), [0, 0])
             example="""\
 @graphlift.compile
 def f(x):
-    weight = torch.nn.Parameter(torch.zeros(3))
-    return x * weight
+    generator = torch.Generator()
+    return x * torch.rand(3, generator=generator)
 
 f(torch.ones(3))
 """,
             fixed="""\
-weight = torch.nn.Parameter(torch.zeros(3))
+generator = torch.Generator()
 
 @graphlift.compile
 def f(x):
-    return x * weight
+    return x * torch.rand(3, generator=generator)
 
 f(torch.ones(3))
 """,
