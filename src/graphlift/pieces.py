@@ -57,7 +57,8 @@ class Terms:
         nodes = list(gm.graph.nodes)
         places = [n for n in nodes if n.op == "placeholder"]
         self.table = table
-        self.places = [(k, expr_of(n.meta["val"])) for k, n in enumerate(places) if _is_number(n)]
+        numbers = [(k, expr_of(n.meta["val"])) for k, n in enumerate(places) if _is_number(n)]
+        self.places = [(k, symbol) for k, symbol in numbers if isinstance(symbol, Symbol)]
         self.sizes = {s for n in nodes if not _is_number(n) for s in _free(n.meta.get("val"))} & table.unknown
         self.facts: list[Relation] = []
         self.attempts = 0
@@ -110,7 +111,7 @@ class Single:
         args, kwargs = fx.map_arg((self.node.args, self.node.kwargs), lambda n: values[n.name])
         if self.node.op == "call_method":
             return getattr(args[0], str(self.node.target))(*args[1:], **kwargs)
-        return self.node.target(*args, **kwargs)  # type: ignore[operator]
+        return self.node.target(*args, **kwargs)
 
 
 Step = Part | Single

@@ -44,7 +44,9 @@ def _requiring(error: type[Exception]) -> Callable[[bool, str], None]:
     return require
 
 
-REQUIRE = {error: _requiring(error) for error in (RuntimeError, IndexError, ValueError, TypeError)}
+REQUIRE: dict[type[Exception], Callable[[bool, str], None]] = {
+    error: _requiring(error) for error in (RuntimeError, IndexError, ValueError, TypeError)
+}
 
 
 class GraphBuilder:

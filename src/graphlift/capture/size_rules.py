@@ -343,7 +343,12 @@ def _check_rule(fn: Callable[..., Any], error: type[Exception]) -> None:
         if type(asked) is not TruthVar:
             raise cap.raise_(error, text)
         if cap.unsafe is None and inside_try(cap.frames):
-            cap.unsafe = cap.step, cap.user_stack()
+            cap.unsafe = (
+                cap.step,
+                cap.user_stack(),
+                "exception-raised",
+                f"{fn.__name__}() inside a try statement",
+            )
         cap.builder.check(asked.relation, error, text, cap.sizes, cap.size_sources)
         cap.sizes.promise(asked.relation)
         return NONE

@@ -69,7 +69,7 @@ class _Maker:
             known = of, self.table.unknown_size(("count", number), f"count_{number}", _COUNT)
             if same is not None:
                 self.table.recipes[same] = known
-        return known[1]  # type: ignore[no-any-return]
+        return known[1]
 
     def tensor(
         self, like: FakeTensor, shape: tuple[SizeLike, ...], dtype: Any = torch.int64, stride: Any = None

@@ -297,10 +297,12 @@ class TruthNode:
 
     def _unless_unknown(self, otherwise: bool) -> bool:
         """The answer; of what only the running graph knows, what torch takes for the general case."""
-        known = self.value if isinstance(self.value, bool) else self.table.is_true(self.value)
-        if known is None and self.table.is_unknown(self.value.lhs, self.value.rhs):
+        value = self.value
+        if isinstance(value, bool):
+            return value
+        if self.table.is_unknown(value.lhs, value.rhs) and self.table.is_true(value) is None:
             return otherwise
-        return self.bool_()
+        return self.table.decide(value)
 
     def guard_or_false(self, file: Any = "", line: int = 0) -> bool:
         return self._unless_unknown(False)
