@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _bisect
 import _collections  # type: ignore[import-not-found]
-import _hashlib  # type: ignore[import-not-found]
 import _heapq
 import _operator
 import _string  # type: ignore[import-not-found]
@@ -20,7 +19,6 @@ import cmath
 import collections
 import math
 import os
-import posix
 import re
 import sys
 import types
@@ -48,17 +46,22 @@ _NOT_RUN = frozenset(
 _OBJECT_METHODS = frozenset("__str__ __format__ __lt__ __le__ __gt__ __ge__".split())
 
 
+#: Modules that not every platform has, and how the names of such functions begin.
+_PARTLY = {
+    "_hashlib": ("openssl_", "new", "pbkdf2", "compare"),
+    "posix": ("_path_normpath", "_path_splitroot"),
+    "nt": ("_path_normpath", "_path_splitroot"),
+}
+
+
 def _functions() -> frozenset[Any]:
     names = "abs round divmod pow chr ord hex oct bin ascii format hash repr len sorted sum min max any all"
     chosen: list[Any] = [getattr(builtins, name) for name in names.split()]
     for module in (math, cmath, _operator, _heapq, _bisect, _string, _struct, binascii, unicodedata, zlib):
         chosen += [value for value in vars(module).values() if isinstance(value, types.BuiltinFunctionType)]
-    chosen += [
-        value
-        for name, value in vars(_hashlib).items()
-        if name.startswith(("openssl_", "new", "pbkdf2", "compare"))
-    ]
-    chosen += [getattr(posix, name) for name in ("_path_normpath", "_path_splitroot") if hasattr(posix, name)]
+    for name, starts in _PARTLY.items():
+        found = vars(sys.modules[name]).items() if name in sys.modules else ()
+        chosen += [value for name, value in found if name.startswith(starts) and callable(value)]
     chosen += [_collections._count_elements, str.maketrans, bytes.maketrans, os.fspath, sys.intern]
     chosen += [torch.finfo, torch.iinfo, torch._C._get_tracing_state, torch.promote_types, torch.can_cast]
     # They look up, or fill, the cache of compiled patterns, which nobody sees.
