@@ -267,4 +267,6 @@ def _compare_containers(cap: Capture, symbol: str, left: Tracker, right: Tracker
 
 def items_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
     """``left is right or left == right``, as containers compare their items."""
+    if SizeVar in (type(left), type(right)):  # an integer equals itself, so its identity need not be known
+        return truth(cap, compare(cap, "==", left, right))
     return is_same(cap, left, right) or truth(cap, compare(cap, "==", left, right))
