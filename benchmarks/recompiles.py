@@ -284,14 +284,14 @@ def main() -> None:
     names = ["graphlift"] if asked.alone else list(COMPILERS)
     if not asked.alone:
         import torch._dynamo  # noqa: F401  # replaces functions of torch's: before anything is counted
-    print(f"{'case':26}" + "".join(f"{name:>15}" for name in names))
+    print(f"{'case':28}" + "".join(f"{name:>15}" for name in names))
     totals = [0] * len(names)
     for one in CASES:
         if asked.case in (None, one.name):
             found = [count(one, name) for name in names]
             totals = [a + b for a, b in zip(totals, found, strict=True)]
-            print(f"{one.name:26}" + "".join(f"{n:15}" for n in found), flush=True)
-    print(f"{'all':26}" + "".join(f"{n:15}" for n in totals))
+            print(f"{one.name:28}" + "".join(f"{n:15}" for n in found), flush=True)
+    print(f"{'all':28}" + "".join(f"{n:15}" for n in totals))
 
 
 if __name__ == "__main__":
