@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import functools
 import typing
@@ -973,3 +974,48 @@ def test_class_attribute_found_between_the_bases(compiler: Compiler) -> None:
     assert compiled(torch.zeros(1), Both()).item() == 11
     Right.m = lambda self: 5
     assert compiled(torch.zeros(1), Both()).item() == 15
+
+
+@program()
+def test_copies_of_instances(x: Tensor):
+    class P:
+        def __init__(self):
+            self.items = [x]
+
+    deep = copy.deepcopy(P())
+    shallow = copy.copy(deep)
+    return deep.items[0] + 1, shallow.items is deep.items, type(shallow) is P
+
+
+@program()
+def test_methods_under_transforms(x: Tensor):
+    k = x.sum()
+
+    class P:
+        def scaled(self, v):
+            return v * k
+
+        def loss(self, v):
+            return (v * 3).sum()
+
+    return torch.func.vmap(P().scaled)(x), torch.func.grad(P().loss)(x)
+
+
+@program()
+def test_names_shared_with_the_methods(x: Tensor):
+    k = 1
+
+    class P:
+        def get(self):
+            return k
+
+        def add(self):
+            nonlocal k
+            k += 5
+
+    k = 2
+    before = P().get()
+    P().add()
+    after = P().get()
+    k = 10
+    return x + before + after + P().get(), k

@@ -543,7 +543,8 @@ class Capture:
             found = self.wrap(dict.__getitem__(var.real, key), DictItem(var.source, key))
             var.known[key] = found
             return found
-        self.guard(HasKey(var.source, key, False))
+        if id(key) not in self.made:  # which no dictionary from outside can have
+            self.guard(HasKey(var.source, key, False))
         var.absent.add(key)
         return None
 
@@ -556,7 +557,8 @@ class Capture:
         if isinstance(key, TrackerKey):
             return self.dict_has(self.complete(var, key), key)
         present = key in var.real
-        self.guard(HasKey(var.source, key, present))
+        if id(key) not in self.made:
+            self.guard(HasKey(var.source, key, present))
         if not present:
             var.absent.add(key)
         return present
