@@ -1,7 +1,7 @@
 """Programs that use the standard library, of `library_programs.txt`: its classes, functions and containers.
 
 In: blocks ``=== name: graphs``, what stands before the function and ``---`` if anything does, the function's body.
-Out: one test each. Always: everything observable is eager's, in as many graphs as the block says.
+Out: one test each. Always: everything observable is eager's, in at most as many graphs as the block says.
 """
 
 from __future__ import annotations
@@ -30,4 +30,4 @@ PROGRAMS = _programs()
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     body, before, graphs = PROGRAMS[name]
-    assert graphs_of(body, before) == graphs
+    assert graphs_of(body, before) <= graphs
