@@ -18,6 +18,7 @@ from torch import Tensor
 import graphlift
 from benchmarks.compilers import Compiler
 from tests.capture.program import program
+from tests.equality import assert_equal
 
 
 class A:
@@ -1019,3 +1020,78 @@ def test_names_shared_with_the_methods(x: Tensor):
     after = P().get()
     k = 10
     return x + before + after + P().get(), k
+
+
+class Changing:
+    v = 1
+
+    def hello(self):
+        return self.v
+
+
+MADE = {"count": 0}
+
+
+class Counting(type):
+    def __new__(mcs, name, bases, namespace):
+        MADE["count"] += 1
+        return super().__new__(mcs, name, bases, namespace)
+
+
+def test_what_classes_take_from_outside_may_change(compiler: Compiler) -> None:
+    defaults = [1]
+
+    def f(x, base, names, value):
+        class P(base):
+            k = value
+
+            def total(self):
+                return self.hello() * 10 + self.v + self.k + getattr(self, "extra", 0)
+
+        @dataclass
+        class Q:
+            a: int = defaults[0]
+
+        class E(Enum):
+            A = value
+            B = 5
+
+        R = namedtuple("R", names)
+        return x + P().total() + Q().a + len(R._fields), E(5).name, E.A.value
+
+    class Other(Changing):
+        v = 4
+
+    compiled = compiler.compile(f, backend="eager")
+
+    def check(*args):
+        assert_equal(compiled(torch.zeros(2), *args), f(torch.zeros(2), *args))
+
+    check(Changing, "a b", 1)
+    check(Changing, "a b c", 1)
+    check(Changing, "a b", 5)
+    check(Other, "a b", 1)
+    Changing.v = 7
+    check(Changing, "a b", 1)
+    Changing.extra = 100
+    check(Changing, "a b", 1)
+    Changing.hello = lambda self: 3
+    check(Other, "a b", 1)
+    defaults[0] = 50
+    check(Changing, "a b", 1)
+
+
+def test_a_metaclass_acts_in_each_call(compiler: Compiler) -> None:
+    def f(x):
+        before = MADE["count"]
+
+        class P(metaclass=Counting):
+            pass
+
+        return x + (MADE["count"] - before)
+
+    compiled = compiler.compile(f, backend="eager")
+    MADE["count"] = 0
+    for count in (1, 2, 3):
+        assert compiled(torch.zeros(1)).item() == 1
+        assert MADE["count"] == count
