@@ -207,7 +207,8 @@ def terms_of(e: SizeLike) -> tuple[Term, ...]:
     return e.terms if isinstance(e, Expr) else (((), int(e)),) if e else ()
 
 
-def _sum(parts: Sequence[tuple[SizeLike, int]]) -> SizeLike:
+@lru_cache(maxsize=16384)
+def _sum(parts: tuple[tuple[SizeLike, int], ...]) -> SizeLike:
     terms: dict[Monomial, int] = {}
     for part, factor in parts:
         for monomial, coefficient in terms_of(part):
@@ -687,6 +688,7 @@ class Relation:
         return self.render({})
 
 
+@lru_cache(maxsize=16384)
 def _canonical(op: str, distance: SizeLike) -> tuple[str, SizeLike, SizeLike]:
     if op not in _HOLDS:
         raise ValueError(f"a relation is ==, !=, < or <=, not {op!r}")
@@ -806,3 +808,13 @@ def _decided(
     if not zero and not never:
         return None
     return zero if op == "==" else never
+
+
+def contiguous_strides(shape: Sequence[SizeLike]) -> tuple[SizeLike, ...]:
+    """Row-major strides; a size of 0 counts as 1."""
+    strides: list[SizeLike] = []
+    step: SizeLike = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * (1 if size == 0 else size)
+    return tuple(reversed(strides))
