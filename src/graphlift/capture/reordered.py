@@ -12,6 +12,8 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from torch._tensor_str import PRINT_OPTS
+
 from .. import config
 from ..data import dataclass
 from .breaks import Break, RunEagerly
@@ -60,6 +62,9 @@ class Seen:
 def seen(cap: Capture, tensor: TensorVar) -> Seen:
     if type(cap.builder) is not GraphBuilder or tensor.fake.is_inference():
         raise Break("print-or-io", "a tensor shown in an inner function, or in inference mode")
+    options = cap.memo.get(id(PRINT_OPTS))
+    if type(options) is ObjectVar and options.attrs.log:
+        raise Break("print-or-io", "a tensor shown after a change of how tensors are shown")
     return Seen(tensor, tensor.fake._version, cap.break_step())
 
 
