@@ -420,3 +420,71 @@ def test_throw_into_a_generator_that_delegates_to_a_list(x: Tensor):
     next(generator)
     first = generator.throw(ValueError())
     return x + first, list(generator)
+
+
+@program()
+def test_context_of_what_is_thrown_into_a_generator(x: Tensor):
+    def generator():
+        try:
+            yield 1
+        except ValueError as error:
+            yield repr(sys.exception()), repr(error.__context__)
+        yield sys.exception()
+        try:
+            raise TypeError("own")
+        except TypeError:
+            try:
+                yield 2
+            except ValueError as error:
+                kept = repr(error.__context__)
+        yield kept
+
+    made = generator()
+    next(made)
+    try:
+        raise KeyError("outer")
+    except KeyError:
+        log = [made.throw(ValueError("v")), repr(sys.exception()), repr(next(made)), next(made)]
+        log.append(made.throw(ValueError("w")))
+    return x + 1, log, list(made)
+
+
+@program()
+def test_subclasses_that_keep_more(x: Tensor):
+    class Coded(ExceptionGroup):
+        def __new__(cls, text, errors, code):
+            made = super().__new__(cls, text, errors)
+            made.code = code
+            return made
+
+        def derive(self, errors):
+            return Coded(self.message, errors, self.code)
+
+    class Wrong(ExceptionGroup):
+        def derive(self, errors):
+            return 3
+
+    try:
+        raise Coded("m", [ValueError(1), KeyError(2)], 7)
+    except* ValueError as error:
+        first = type(error).__name__, error.code, len(error.args)
+    except* KeyError as error:
+        second = type(error).__name__, error.code
+    try:
+        Wrong("m", [ValueError(1), KeyError(2)]).split(ValueError)
+    except TypeError as error:
+        return x + 1, first, second, str(error)
+
+
+@program()
+def test_parts_know_what_the_group_came_from(x: Tensor):
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise ExceptionGroup("g", [ValueError(1), TypeError(2)])
+    except* ValueError as error:
+        first = repr(error.__context__), error.__cause__, error.__suppress_context__
+    except* TypeError as error:
+        second = repr(error.__context__)
+    return x + 1, first, second

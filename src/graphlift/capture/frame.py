@@ -387,7 +387,13 @@ class GeneratorVar(IteratorVar):
             frame.delegate = None
         frame.pc -= 1
         try:
-            frame.unwind(cap, Raised(error), frame.info.instrs[frame.pc])
+            thrown = Raised(error)
+            thrown.is_placed = True
+            if (
+                frame.handled and frame.handled[-1] is not error
+            ):  # what the caller handles is no context of it
+                error.slots["__context__"] = frame.handled[-1]  # type: ignore[attr-defined]
+            frame.unwind(cap, thrown, frame.info.instrs[frame.pc])
         except Raised as raised:
             self.done = True
             raise self._converted(cap, raised) from None
