@@ -317,3 +317,11 @@ def test_a_loss_that_calls_the_programs_functions(distance, a, b, c):
         for f in (distance, _manhattan, lambda x, y: (x * y).sum(-1) * scale)
     ]
     return losses
+
+
+if hasattr(nn, "LinearCrossEntropyOptions"):
+    _options = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
+
+    @torch_program(G, real(5, 4, grad=True, seed=3), lambda: torch.tensor([0, 1, 2]))
+    def test_a_loss_with_options(x, weight, target):
+        return F.linear_cross_entropy(x, weight, target, options=_options)

@@ -313,11 +313,13 @@ def is_opaque(module: str) -> bool:
 
 
 def _is_program(cap: Capture, tracker: Tracker) -> bool:
-    """Whether it may be a callable of the program's: what a function of torch's does with it is not one operation."""
+    """Whether it is a callable or an object with fields: what a function of torch's does with it is not one operation."""
     value = cap.realize(tracker)
     if type(value) is ConstVar:
         return type(value.value) in (types.FunctionType, types.BuiltinFunctionType)
-    return type(value) in (FunctionVar, MethodVar, ObjectVar) and is_callable(cap, value)
+    if type(value) is ObjectVar:
+        return value.payload is None and not isinstance(value.obj, torch.Generator)
+    return type(value) in (FunctionVar, MethodVar)
 
 
 def dynamo_graph_break(cap: Capture) -> Tracker:
