@@ -122,3 +122,16 @@ def test_a_keyword_that_is_almost_right(x: Tensor):
         except TypeError as error:
             said.append(str(error))
     return x + 1, said
+
+
+def recursive(x: Tensor, depth: int) -> Tensor:
+    if depth == 0:
+        return x
+    torch._dynamo.graph_break()
+    return recursive(x + 1, depth - 1) + 1
+
+
+def test_recursion_as_deep_as_in_eager(compiler) -> None:
+    """Calls of Python are calls from C under the hook, which from 3.12 on have a limit of their own."""
+    compiled = compiler.compile(recursive, backend="eager")
+    assert compiled(torch.zeros(1), 700).item() == recursive(torch.zeros(1), 700).item() == 1400

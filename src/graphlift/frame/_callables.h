@@ -82,6 +82,7 @@ compiled_vectorcall(Compiled *self, PyObject *const *args, size_t nargsf, PyObje
     Pending outer_pending = pending;
     active_owner = (Compiled *)Py_NewRef(self);
     pending.func = NULL;
+    add_c_calls(HOOKED_CALLS);
     hook_enter();
     PyObject *result = NULL;
     int found = kwnames == NULL && !forced_eager ? call_entry(self, args, nargsf, &result) : 0;
@@ -89,6 +90,7 @@ compiled_vectorcall(Compiled *self, PyObject *const *args, size_t nargsf, PyObje
         result = PyObject_Vectorcall(self->fn, args, nargsf, kwnames);
     }
     hook_leave();
+    add_c_calls(-HOOKED_CALLS);
     active_owner = outer;
     pending = outer_pending;
     Py_DECREF(self);

@@ -26,6 +26,21 @@
 #define REQUEST_EXTRA PyUnstable_Eval_RequestCodeExtraIndex
 #endif
 
+/* From 3.12 on, calls made from C have a limit of their own, which sys.setrecursionlimit leaves alone. Under a hook
+ * every call of Python is one, and up to three with its replacement: as many more are allowed as Python's own limit
+ * needs by default. Returns how many are left. */
+enum { HOOKED_CALLS = 3000 };
+
+static inline int
+add_c_calls(int by)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyThreadState_Get()->c_recursion_remaining += by;
+#else
+    return INT_MAX;
+#endif
+}
+
 #if defined(__GNUC__) && defined(__linux__)
 #define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
 #else

@@ -374,22 +374,11 @@ frame_type_version(PyObject *module, PyObject *value)
     return PyLong_FromUnsignedLong(valid ? type->tp_version_tag : 0);
 }
 
-/* From 3.12 on, calls made from C have a limit of their own, which sys.setrecursionlimit leaves alone; under a hook
- * every call of Python is one. */
 static PyObject *
 frame_add_c_recursion(PyObject *module, PyObject *number)
 {
     long by = PyLong_AsLong(number);
-    if (by == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-#if PY_VERSION_HEX >= 0x030C0000
-    PyThreadState *tstate = PyThreadState_Get();
-    tstate->c_recursion_remaining += (int)by;
-    return PyLong_FromLong(tstate->c_recursion_remaining);
-#else
-    return PyLong_FromLong(INT_MAX);
-#endif
+    return by == -1 && PyErr_Occurred() ? NULL : PyLong_FromLong(add_c_calls((int)by));
 }
 
 static PyMethodDef methods[] = {
