@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -53,3 +54,26 @@ def test_floor_division(name: str, dtype: torch.dtype) -> None:
     found = graphlift.compile(PROGRAMS[name])(x, y)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(found.signbit()[found == 0], expected.signbit()[expected == 0])
+
+
+MIXED: dict[str, Any] = {
+    "plus": lambda x, t, n: x + 0.1,
+    "minus": lambda x, t, n: 0.1 - x,
+    "alpha": lambda x, t, n: torch.add(x, 0.7, alpha=0.3),
+    "tensor without dimensions": lambda x, t, n: (x + t, x * t, t - x, x / t),
+    "integers": lambda x, t, n: (x + n, x * n, x / n, x > n),
+    "size": lambda x, t, n: x + x.shape[0],
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("name", MIXED)
+def test_numbers_and_integers_are_rounded_as_eager_rounds_them(name: str, dtype: torch.dtype) -> None:
+    """Before they are added, multiplied or compared; exactly."""
+    torch.manual_seed(0)
+    x, n = (torch.randn(4001) * 300).to(dtype), torch.arange(1, 4002)
+    given = x, torch.tensor(0.1, dtype=torch.float64), n
+    for dynamic in (False, True):
+        found, expected = graphlift.compile(MIXED[name], dynamic=dynamic)(*given), MIXED[name](*given)
+        for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, expected)], strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)

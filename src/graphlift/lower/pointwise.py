@@ -81,10 +81,15 @@ def elementwise(
     if not inputs:
         return None  # numbers alone, as in torch.div(3, 2): not worth a kernel
 
+    def as_common(value: Value, node: Node) -> Node:
+        """ATen brings integers, and tensors without dimensions where it does so with numbers, to the result's dtype."""
+        rounds = not node.dtype.is_floating_point if value.shape else narrow_scalars is not None
+        return cast(node, result) if rounds and result in OPMATH else node
+
     def of_nodes(*nodes: Node) -> Node:
         full = fixed.copy()
         for k, node in zip(slots, nodes, strict=True):
-            full[k] = node if k in bools else cast(node, dtype)
+            full[k] = node if k in bools else cast(as_common(args[k], node), dtype)
         return cast(expression(*full), result)
 
     return b.point_at(out.shape, of_nodes, inputs, result, cost)
@@ -93,11 +98,9 @@ def elementwise(
 def _narrowed(number: Scalar | Expr, narrow: torch.dtype, dtype: torch.dtype) -> Node:
     if narrow not in OPMATH:
         return const(number, dtype)
-    return (
-        cast(const(number, narrow), dtype)
-        if isinstance(number, Real)
-        else const(rounded(float(number), narrow), dtype)
-    )
+    if isinstance(number, Expr):
+        return cast(const(number, narrow), dtype)
+    return const(rounded(float(number), narrow), dtype)
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------
@@ -119,19 +122,23 @@ def _times(a: Node, b: Node) -> Node:
 @row("add.Tensor", "add.Scalar")
 def add_(b: Builder, out: Meta, x: Any, y: Any, alpha: Scalar = 1) -> Value | None:
     if alpha == 1:
-        return elementwise(b, out, _plus, (x, y))
+        return elementwise(b, out, _plus, (x, y), narrow_scalars=out.dtype)
     if not _fits(alpha, out):
         return None
-    return elementwise(b, out, lambda p, q, k: _plus(p, _times(q, k)), (x, y, alpha), cost=2)
+    added = (x, y, alpha)
+    return elementwise(
+        b, out, lambda p, q, k: _plus(p, _times(q, k)), added, cost=2, narrow_scalars=out.dtype
+    )
 
 
 @row("sub.Tensor", "sub.Scalar")
 def sub_(b: Builder, out: Meta, x: Any, y: Any, alpha: Scalar = 1) -> Value | None:
     if alpha == 1:
-        return elementwise(b, out, sub, (x, y))
+        return elementwise(b, out, sub, (x, y), narrow_scalars=out.dtype)
     if not _fits(alpha, out):
         return None
-    return elementwise(b, out, lambda p, q, k: sub(p, mul(q, k)), (x, y, alpha), cost=2)
+    taken = (x, y, alpha)
+    return elementwise(b, out, lambda p, q, k: sub(p, mul(q, k)), taken, cost=2, narrow_scalars=out.dtype)
 
 
 @row("rsub.Tensor", "rsub.Scalar")
