@@ -281,3 +281,24 @@ def test_star_of_what_is_no_iterable(x: Tensor):
         except TypeError as error:
             log.append(str(error))
     return x + 1, log
+
+
+OUTSIDE = functools.partial(max, 2)
+MARKED = functools.partial(max, 2)
+MARKED.mark = 1
+
+
+@program()
+def test_partial_of_a_partial_is_one(x: Tensor):
+    def f(a, b, *c, k=1, **m):
+        return a, b, c, k, m
+
+    inner = functools.partial(f, 1, k=5, z=3)
+    outer = functools.partial(inner, 2, k=7)
+    marked = functools.partial(f)
+    marked.mark = 1
+    kept = functools.partial(marked, 4)
+    more = functools.partial(OUTSIDE, 3)
+    log = [functools.partial(MARKED, 4).func is MARKED, functools.partial(MARKED, 4)(1)]
+    shown = outer.func is f, outer.args, outer.keywords, kept.func is marked, more.func, more.args, more(1)
+    return x + 1, shown, outer(9, w=4), inner.args, log

@@ -26,6 +26,7 @@ from .frame import inline
 from .protocol import (
     evaluate,
     is_same,
+    sequence_items,
 )
 from .residual import OBJECT_BUILDERS
 from .rules import rule
@@ -55,8 +56,20 @@ def _cell(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _partial(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if not is_callable(cap, args[0]):
         return refuse(cap, functools.partial, args, kwargs)
+    func, given, named = cap.realize(args[0]), args[1:], dict(kwargs)
+    marked = type(func) is ObjectVar and (
+        bool(cap.complete(func.attrs).known)
+        if func.obj is None
+        else functools.partial(func.obj).func is func.obj
+    )
+    if type(func) is ObjectVar and func.cls is functools.partial and not marked:
+        inner = func.slots["keywords"]  # a partial of a partial is one of the function inside
+        assert type(inner) is DictVar
+        given = [*sequence_items(cap, func.slots["args"]), *given]
+        named = {**cap.complete(inner).known, **named}
+        func = func.slots["func"]
     made = ObjectVar(functools.partial)
-    made.slots = {"func": cap.realize(args[0]), "args": TupleVar(args[1:]), "keywords": DictVar(dict(kwargs))}
+    made.slots = {"func": cap.realize(func), "args": TupleVar(given), "keywords": DictVar(named)}
     return made
 
 
