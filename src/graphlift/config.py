@@ -108,9 +108,9 @@ _ROWS = (
         tuple,
         (),
         "Functions such as `print`, `warnings.warn` or `logging.Logger.info` that need not break the graph: their "
-        "calls run after it, in their order, with tensors and containers as they were when the program called. They return "
-        "None, and what they do depends on their arguments alone. Set it before the first call. In the environment: "
-        "names such as `builtins.print`, separated by commas.",
+        "calls run after it, in their order, with tensors and containers as they were when the program called. They "
+        "return None, and what they do depends on their arguments alone. Set it before the first call. In the "
+        "environment: names such as `builtins.print`, separated by commas.",
         "GRAPHLIFT_REORDERABLE_LOGGING_FUNCTIONS",
         _callables,
     ),

@@ -483,8 +483,8 @@ def _finish(
         timings["backend"] = time.perf_counter() - start
         again = may_run_again(cap.builder, getattr(compiled, "writes_last", False))
         if cap.unsafe is not None and not again:
-            step, stack, code, detail = cap.unsafe
-            raise _Restart(step, _reason(code, detail, stack, None))
+            step, stack, why, detail = cap.unsafe
+            raise _Restart(step, _reason(why, detail, stack, None))
         if cap.state_log or cap.guarded:
             compiled = protected(compiled, changed_facts(cap))
         if cap.disguised or handlers_act():
