@@ -25,7 +25,6 @@ from .attributes import (
     find_attr,
     get_attr,
     has_attr,
-    instance_attr,
     object_attr,
     object_del_attr,
     object_set_attr,
@@ -54,6 +53,7 @@ from .protocol import (
     truth,
 )
 from .rules import rule
+from .tensor_reads import instance_attr
 from .trackers import (
     NONE,
     ConstVar,

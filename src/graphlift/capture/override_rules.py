@@ -24,7 +24,7 @@ from torch.overrides import (
 from torch.utils._device import DeviceContext, _device_constructors
 
 from ..guards import Const
-from .attributes import bind_descriptor, get_attr, python_type, tensor_attr
+from .attributes import bind_descriptor, get_attr, python_type
 from .breaks import Break
 from .calls import BREAKING_TENSOR_METHODS, LEAF_MODULES, TENSOR_METHODS, call
 from .capture import Capture, NotConst
@@ -34,6 +34,7 @@ from .overriding import PLAIN_TENSORS, defines, device_mode, is_modelled, is_see
 from .protocol import sequence_items
 from .residual import EFFECTS, Residual
 from .rules import rule
+from .tensor_reads import tensor_attr
 from .trackers import (
     NONE,
     ConstVar,
