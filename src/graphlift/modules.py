@@ -151,7 +151,7 @@ def _follow(module: CompiledModule, cls: type[nn.Module]) -> None:
         _REAL_CLASS.__set__(module, compiled_class(cls))
     except TypeError as error:
         raise NotBuilt(
-            f"a compiled module cannot follow its original from {_plain_class(type(module)).__qualname__} to {cls.__qualname__}",
+            f"a compiled module cannot follow its original to {cls.__qualname__}",
             expected="classes without __slots__, or the same class",
             hint="compile the module after its class has changed",
         ) from error
