@@ -17,7 +17,10 @@ _INT_BITS = {torch.int8: 8, torch.uint8: 8, torch.int16: 16, torch.int32: 32, to
 
 
 def const(value: bool | int | float | Expr, dtype: torch.dtype) -> Node:
-    """A constant, a size, or a float that comes with each call (as its bits); the number is converted to ``dtype``'s Python type as ATen converts scalars."""
+    """A constant, a size, or a float that comes with each call (as its bits).
+
+    A number is converted to ``dtype``'s Python type as ATen converts scalars.
+    """
     if isinstance(value, Real):
         double = Node("bitcast", torch.float64, (Node("size", INDEX, (), value),))
         return cast(cast(double, _WIDER[dtype]) if dtype in _WIDER else double, dtype)
