@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphlift.lower import affine as ix
+from graphlift.shapes.expr import contiguous_strides
 
 factors = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
@@ -42,7 +43,7 @@ def test_reshape_finds_the_same_element(sizes: list[int], data: st.DataObject) -
             axes[split.axis : split.axis + 1] = [axes[split.axis] // split.size, split.size]
     if not all(map(ix.is_plain, found)):
         return  # sizes that do not divide each other: computed by division at run time
-    strides = ix.contiguous_strides(old_shape)
+    strides = contiguous_strides(old_shape)
     for flat, point in enumerate(itertools.product(*map(range, axes))):
         assert sum(value(a, point) * s for a, s in zip(found, strides, strict=True)) == flat
 
@@ -56,7 +57,7 @@ def test_common_refinement(a: list[int], b: list[int]) -> None:
     sizes, of_a, of_b = found
     assert prod(sizes) == prod(a) == prod(b)
     for sizes_given, axes in ((a, of_a), (b, of_b)):
-        strides = ix.contiguous_strides(sizes_given)
+        strides = contiguous_strides(sizes_given)
         for flat, point in enumerate(itertools.product(*map(range, sizes))):
             got = [value(x, point) for x in axes]
             assert sum(g * s for g, s in zip(got, strides, strict=True)) == flat

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from graphlift.lower.affine import contiguous_strides
 from graphlift.lower.ir import (
     BufferSpec,
     ExternCall,
@@ -17,6 +16,7 @@ from graphlift.lower.ir import (
     TensorSpec,
     ViewCall,
 )
+from graphlift.shapes.expr import contiguous_strides
 from tests.codegen.building import axis, f32, load, op
 
 aten = torch.ops.aten

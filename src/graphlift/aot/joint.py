@@ -18,7 +18,7 @@ from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.mode import fakes_in
 from ..fake.ops import aten
 from ..fake.spec import make_spec
-from ..fake.view_rules import packed
+from ..shapes.expr import contiguous_strides
 from ..shapes.node import expr_of, table_of
 from ..shapes.table import SymbolTable
 from . import captured_calls, passes
@@ -602,7 +602,7 @@ def _dense(spec: Any) -> Any:
     """The layout gradients of such an output arrive in."""
     if passes.is_dense(spec.shape, spec.stride):
         return make_spec(spec.shape, spec.stride, 0, spec.dtype, spec.device)
-    return make_spec(spec.shape, packed(spec.shape), 0, spec.dtype, spec.device)
+    return make_spec(spec.shape, contiguous_strides(spec.shape), 0, spec.dtype, spec.device)
 
 
 def autocast_state() -> tuple[tuple[bool, torch.dtype], ...]:

@@ -17,8 +17,8 @@ import torch
 
 from ..data import dataclass
 from ..fake import Spec
-from ..fake.corrections import contiguous_strides
 from ..fake.ops import aten
+from ..shapes.expr import contiguous_strides
 from .ir import BACKWARD, FORWARD, Op, Trace, Value, inputs_of, substitute
 from .record import Recorder
 

@@ -23,8 +23,7 @@ from ..fake.outs import require_regular_out
 from ..fake.spec import make_spec, spec_of
 from ..fake.symbolic import fix, torch_sizes
 from ..fake.tensor import new_fake, set_metadata
-from ..fake.view_rules import packed
-from ..shapes.expr import SizeLike
+from ..shapes.expr import SizeLike, contiguous_strides
 from . import mutating, training_ops
 from .effect_ops import EFFECTS
 from .ir import FORWARD, Op, Trace, Value
@@ -303,7 +302,7 @@ class Recorder(FakeMode):
 
 
 def _is_contiguous(spec: Spec) -> bool:
-    return spec.stride == packed(spec.shape)
+    return spec.stride == contiguous_strides(spec.shape)
 
 
 # -- rules by kind -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..shapes.expr import SizeLike
+from ..shapes.expr import SizeLike, contiguous_strides
 from .ops import aten
 from .spec import Spec, make_spec
 
@@ -25,15 +25,6 @@ def _with_dtype(spec: Spec, dtype: torch.dtype) -> Spec:
 
 def _contiguous(shape: Sequence[SizeLike], like: Spec) -> Spec:
     return make_spec(tuple(shape), contiguous_strides(shape), 0, like.dtype, like.device)
-
-
-def contiguous_strides(shape: Sequence[SizeLike]) -> tuple[SizeLike, ...]:
-    strides: list[SizeLike] = []
-    n: SizeLike = 1
-    for size in reversed(shape):
-        strides.append(n)
-        n *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def _columns_first(spec: Spec) -> Spec:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..shapes.expr import Expr
+from ..shapes.expr import Expr, contiguous_strides
 from ..shapes.table import SymbolTable
 from . import symbolic, unknown
 from .checks import as_eager, check_arguments, check_overlap
-from .corrections import contiguous_strides, correct
+from .corrections import correct
 from .errors import DataDependent, Unsupported
 from .known import carry, know
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info

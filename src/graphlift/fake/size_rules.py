@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from ..shapes.expr import Expr, Real, Relation, SizeLike
+from ..shapes.expr import Expr, Real, Relation, SizeLike, contiguous_strides
 from ..shapes.table import SymbolTable
 from .ops import aten
 from .tensor import FakeTensor
-from .view_rules import Layout, Shape, argument, full_shape, packed, require_equal, slice_bounds
+from .view_rules import Layout, Shape, argument, full_shape, require_equal, slice_bounds
 
 SizeRule = Callable[[SymbolTable, tuple, dict], Any]
 SIZES: dict[Any, SizeRule] = {}
@@ -723,7 +723,7 @@ def _linspace(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 @_row("_unsafe_view")
 def _unsafe_view(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
     shape = full_shape(table, args[0].spec.numel(), args[1])
-    return Layout(shape, packed(shape))
+    return Layout(shape, contiguous_strides(shape))
 
 
 @_row("slice_copy.Tensor")

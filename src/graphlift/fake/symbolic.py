@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..shapes.expr import Expr, Real, Relation, SizeLike, Symbol, evaluate
+from ..shapes.expr import Expr, Real, Relation, SizeLike, Symbol, contiguous_strides, evaluate
 from ..shapes.node import expr_of, to_symint
 from ..shapes.table import SymbolTable
 from .size_rules import FIXED, rule_of
 from .spec import FakeStorage, Spec, make_spec
 from .tensor import FakeTensor, new_fake
-from .view_rules import VIEWS, Layout, packed
+from .view_rules import VIEWS, Layout
 
 if TYPE_CHECKING:
     from .mode import FakeMode
@@ -337,7 +337,7 @@ def _strides(table: SymbolTable, shape: tuple[SizeLike, ...], now: Spec) -> tupl
     """The strides of a dense result: dimensions in the order that they have in this call."""
     if len(shape) != len(now.shape):
         raise NoRule("has another rank than its rule says")
-    straight = packed(shape)
+    straight = contiguous_strides(shape)
     if tuple([table.hint(n) for n in straight]) == now.stride:
         return straight
     strides: list[SizeLike] = list(now.stride)

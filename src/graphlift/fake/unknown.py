@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import config
-from ..shapes.expr import ANY, Range, SizeLike, Symbol
+from ..shapes.expr import ANY, Range, SizeLike, Symbol, contiguous_strides
 from ..shapes.node import to_symint
 from .size_rules import broadcast
 from .spec import FakeStorage, make_spec
 from .tensor import FakeTensor, new_fake
-from .view_rules import packed
 
 if TYPE_CHECKING:
     from ..shapes.table import SymbolTable
@@ -74,7 +73,7 @@ class _Maker:
     def tensor(
         self, like: FakeTensor, shape: tuple[SizeLike, ...], dtype: Any = torch.int64, stride: Any = None
     ) -> FakeTensor:
-        spec = make_spec(shape, stride or packed(shape), 0, dtype, like.spec.device)
+        spec = make_spec(shape, stride or contiguous_strides(shape), 0, dtype, like.spec.device)
         return new_fake(self.mode, spec, FakeStorage(spec.nbytes))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..data import dataclass
-from ..shapes.expr import Expr, Relation, SizeLike
+from ..shapes.expr import Expr, Relation, SizeLike, contiguous_strides
 from ..shapes.table import SymbolTable
 from .ops import aten
 from .spec import Spec
@@ -53,16 +53,6 @@ def product(sizes: Sequence[SizeLike]) -> SizeLike:
     for size in sizes:
         n = n * size
     return n
-
-
-def packed(shape: Sequence[SizeLike]) -> Shape:
-    """Contiguous strides."""
-    strides: list[SizeLike] = []
-    n: SizeLike = 1
-    for size in reversed(shape):
-        strides.append(n)
-        n = n * (1 if size == 0 else size)
-    return tuple(reversed(strides))
 
 
 def _same(
@@ -135,7 +125,8 @@ def _is_equal(table: SymbolTable, a: SizeLike, b: SizeLike) -> bool:
 def _view(table: SymbolTable, args: tuple, kwargs: dict) -> Layout | None:
     spec = args[0].spec
     shape = full_shape(table, spec.numel(), args[1])
-    strides = packed(shape) if spec.stride == packed(spec.shape) else view_strides(table, spec, shape)
+    contiguous = spec.stride == contiguous_strides(spec.shape)
+    strides = contiguous_strides(shape) if contiguous else view_strides(table, spec, shape)
     return None if strides is None else Layout(shape, strides, spec.offset)
 
 

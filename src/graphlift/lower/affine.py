@@ -15,7 +15,7 @@ import torch
 
 from graphlift.lower.ir import Node
 from graphlift.lower.sizes import hint, proven
-from graphlift.shapes.expr import Expr, SizeLike, SizeUnknown, smax, smin
+from graphlift.shapes.expr import Expr, SizeLike, SizeUnknown, contiguous_strides, smax, smin
 
 # (constant, ((axis number or opaque Node, coefficient), ...)): axes ascending, then opaque terms; no zero coefficient.
 Affine = tuple[SizeLike, tuple[tuple["int | Node", SizeLike], ...]]
@@ -195,17 +195,6 @@ def to_node(affine: Affine) -> Node:
     if const:
         result = Node("add", torch.int64, (result, size_node(const)))
     return result
-
-
-def contiguous_strides(shape: Sequence[SizeLike]) -> Shape:
-    """Row-major strides."""
-    strides: list[SizeLike] = []
-    step: SizeLike = 1
-    for size in reversed(shape):
-        strides.append(step)
-        if size != 0:
-            step = step * size
-    return tuple(reversed(strides))
 
 
 @lru_cache(maxsize=4096)

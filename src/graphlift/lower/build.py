@@ -38,7 +38,7 @@ from graphlift.lower.values import (
     dense_order,
     place,
 )
-from graphlift.shapes.expr import Expr, SizeLike, SizeUnknown, Symbol
+from graphlift.shapes.expr import Expr, SizeLike, SizeUnknown, Symbol, contiguous_strides
 from graphlift.shapes.node import expr_of
 
 
@@ -320,7 +320,7 @@ class _GraphBuilder:
         if not (_lowerable(base, grad, index) and isinstance(base, Value)) or len(meta.shape) != 2:
             return None
         where = self.place_of(base)
-        if where.root.kind != BUFFER or where.offset or where.stride != ix.contiguous_strides(meta.shape):
+        if where.root.kind != BUFFER or where.offset or where.stride != contiguous_strides(meta.shape):
             return None
         if where.root.shape == meta.shape and where.root.stride == where.stride:
             where = Place(where.root, where.root, where.stride, 0)
@@ -457,7 +457,7 @@ def _strided(value: Value) -> tuple[Value, tuple[SizeLike, ...], SizeLike] | Non
     if any(not isinstance(a, int) or not ix.at_least(c, 0) for a, c in flat):
         return None
     strides: list[SizeLike] = []
-    natural = ix.contiguous_strides(shape)
+    natural = contiguous_strides(shape)
     for d, axes in enumerate(parts):
         axes = [a for a in axes if sizes[a] != 1]
         for outer, inner in zip(axes, axes[1:], strict=False):

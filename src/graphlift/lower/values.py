@@ -14,11 +14,11 @@ import torch
 
 from graphlift.data import dataclass
 from graphlift.lower import affine as ix
-from graphlift.lower.affine import ZERO, Affine, Shape, contiguous_strides
+from graphlift.lower.affine import ZERO, Affine, Shape
 from graphlift.lower.expr import both, cast, const, where
 from graphlift.lower.ir import Node
 from graphlift.lower.sizes import hint, sizes_of
-from graphlift.shapes.expr import SizeLike
+from graphlift.shapes.expr import SizeLike, contiguous_strides
 
 BUFFER, VIEW, POINT, REDUCE = "buffer", "view", "point", "reduce"
 Index = tuple[Affine, ...]

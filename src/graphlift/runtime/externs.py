@@ -14,9 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from graphlift.data import dataclass
-from graphlift.lower.affine import contiguous_strides
 from graphlift.lower.ir import ExternCall, KernelCall, Plan, Ref, TensorSpec, ViewCall
-from graphlift.shapes.expr import Expr
+from graphlift.shapes.expr import Expr, contiguous_strides
 
 aten = torch.ops.aten
 
