@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 
 import torch
 from torch import nn
@@ -406,8 +405,7 @@ def test_multinomial(x):
     return torch.multinomial(x.softmax(-1), 2), torch.poisson(x.abs()), torch.normal(x, x.abs())
 
 
-# Until CPython 3.11 an ExitStack looks at the frames of an exception that there may be.
-@torch_program(G, breaks="frame-introspection" if sys.version_info < (3, 12) else None)
+@torch_program(G)
 def test_exitstack(x):
     with contextlib.ExitStack() as s:
         s.enter_context(torch.no_grad())

@@ -896,7 +896,7 @@ def test_fstr(x):
     return f"{x.shape} {x.dtype}", x * 2
 
 
-@torch_program(X, breaks="unsupported-call")
+@torch_program(X)
 def test_fmt_item(x):
     return f"{x.sum():.2f}"
 
