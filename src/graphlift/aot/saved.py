@@ -71,6 +71,9 @@ def _saved_values(node: Any) -> list[Any]:
     for name in names:
         try:
             found.append(getattr(node, name, None))
-        except RuntimeError:  # changed in place since: eager's backward raises, and so does the trace
+        except (
+            RuntimeError,
+            IndexError,
+        ):  # changed in place since: eager's backward raises, and so does the trace
             continue
     return found
