@@ -44,10 +44,11 @@ def interpreters() -> dict[tuple[int, int], tuple[Path, str, str]]:
 
 
 def build(folder: Path, suffix: str, include: str) -> None:
-    """The two torch-free packages alone, with the extension for one interpreter."""
+    """The two torch-free packages alone, with what they stand on and the extension for one interpreter."""
     package = folder / "graphlift"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
+    shutil.copy(ROOT / "src/graphlift/data.py", package)
     for part in ("bytecode", "frame"):
         shutil.copytree(
             ROOT / "src/graphlift" / part,
