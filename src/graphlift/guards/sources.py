@@ -127,7 +127,7 @@ class Source:
             return True
         if type(self) is not type(other) or self._hash != other._hash:
             return False
-        return self._key() == other._key()
+        return bool(self._key() == other._key())
 
     def __hash__(self) -> int:
         return self._hash
