@@ -10,6 +10,7 @@ import contextlib
 import copyreg
 import functools
 import importlib
+import logging
 import os
 import sys
 from collections import deque
@@ -230,8 +231,8 @@ def _always(func: Callable[..., Any], *arguments: Any) -> Any:
     return ()
 
 
-def _import(func: Callable[..., Any], name: str, importer: Any, fetched: Any) -> Any:
-    return func(name, importer)
+def _call_with_two(func: Callable[..., Any], first: Any, second: Any, fetched: Any) -> Any:
+    return func(first, second)
 
 
 def _call_disabled(func: Callable[..., Any], args: Any, kwargs: Any, fetched: Any) -> Any:
@@ -240,10 +241,12 @@ def _call_disabled(func: Callable[..., Any], args: Any, kwargs: Any, fetched: An
 
 #: Frames that run as they are, and with the hook off everything that they call; what the hook is answered for each.
 #: - What Python runs to import a module: the module's own code is no part of the user's function.
+#: - What handlers of logging do with a record.
 #: - What torch marks so for its own compiler: checkpoints, whose function must run alike again in the backward.
 _UNCOMPILED = {
-    importlib._bootstrap._find_and_load.__code__: (_always, _import, False),  # type: ignore[attr-defined]
+    importlib._bootstrap._find_and_load.__code__: (_always, _call_with_two, False),  # type: ignore[attr-defined]
     torch._disable_dynamo(lambda: None).__code__: (_always, _call_disabled, False),
+    logging.Logger.handle.__code__: (_always, _call_with_two, False),
 }
 #: The same for what `torch.compile` gives: a compiler of its own, which takes over the evaluation of frames meanwhile.
 _OTHER_COMPILER = (

@@ -10,6 +10,7 @@ import builtins
 import copyreg
 import datetime
 import functools
+import logging
 import time
 import types
 import typing
@@ -44,6 +45,7 @@ from .calls import (
     type_call,
 )
 from .capture import Capture
+from .frame import inline
 from .mirror import run
 from .protocol import (
     evaluate,
@@ -368,8 +370,19 @@ _breaking(
     ),
     *(datetime.datetime.__dict__[name] for name in ("now", "utcnow", "timestamp", "astimezone")),
 )
+_breaking("print-or-io", logging.Logger._log)
 _breaking("frame-introspection", locals, globals, dir, eval, exec, compile)
 _breaking("dynamic-import", builtins.__import__)
+
+
+@rule(logging.Logger.isEnabledFor)
+def _is_enabled_for(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """Asked for real once: the logger then remembers its answer, and is not seen to take a lock."""
+    logger, *level = [cap.realize(arg) for arg in args]
+    if type(logger) is ObjectVar and not logger.attrs.known and isinstance(logger.obj, logging.Logger):
+        if len(level) == 1 and type(level[0]) is ConstVar and type(level[0].value) is int:
+            logger.obj.isEnabledFor(level[0].value)
+    return inline(cap, ConstVar(logging.Logger.isEnabledFor), args, kwargs)
 
 
 # --- numbers and text --------------------------------------------------------------------------------

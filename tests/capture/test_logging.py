@@ -1,0 +1,79 @@
+"""Logging in captured code: one break a call, and records that name the user's function and line."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import graphlift
+from graphlift.errors import GraphBreakError
+
+LOG = logging.getLogger("graphlift_test_logging")
+
+
+@pytest.fixture
+def records() -> Iterator[Callable[[], str]]:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(funcName)s:%(lineno)d:%(levelname)s:%(message)s"))
+    LOG.addHandler(handler)
+    LOG.propagate = False
+
+    def taken() -> str:
+        text = stream.getvalue()
+        stream.seek(0)
+        stream.truncate()
+        return text
+
+    yield taken
+    LOG.removeHandler(handler)
+    LOG.setLevel(logging.NOTSET)
+
+
+def inner(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    LOG.error("inner")
+    return y
+
+
+def outer(x: torch.Tensor, count: int) -> torch.Tensor:
+    y = x + count
+    LOG.warning("outer %d", count)
+    return inner(y) * 2
+
+
+def quiet(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    LOG.debug("not shown")
+    return y * 2
+
+
+def test_records_name_the_program(records: Callable[[], str]) -> None:
+    x = torch.randn(3)
+    wanted = [outer(x, count) for count in range(3)]
+    text = records()
+    compiled = graphlift.compile(outer)
+    found = [compiled(x, count) for count in range(3)]
+    assert records() == text and "outer:" in text and "inner:" in text
+    assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+
+
+def test_one_break_for_each_record(records: Callable[[], str]) -> None:
+    explained = graphlift.explain(outer)(torch.randn(3), 1)
+    assert [reason.code for reason in explained.break_reasons] == ["print-or-io", "print-or-io"]
+
+
+def test_levels_that_are_off_break_nothing(records: Callable[[], str]) -> None:
+    LOG.setLevel(logging.WARNING)
+    compiled = graphlift.compile(quiet, fullgraph=True)
+    x = torch.randn(3)
+    assert torch.equal(compiled(x), quiet(x)) and records() == ""
+    LOG.setLevel(logging.DEBUG)
+    with pytest.raises(GraphBreakError):
+        compiled(x)
+    compiled = graphlift.compile(quiet)
+    assert torch.equal(compiled(x), quiet(x)) and "quiet:" in records()
