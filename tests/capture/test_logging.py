@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 from collections.abc import Callable, Iterator
@@ -77,3 +78,26 @@ def test_levels_that_are_off_break_nothing(records: Callable[[], str]) -> None:
         compiled(x)
     compiled = graphlift.compile(quiet)
     assert torch.equal(compiled(x), quiet(x)) and "quiet:" in records()
+
+
+@functools.lru_cache(None)
+def warn_once(text: str) -> None:
+    LOG.warning(text)
+
+
+def warned(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    warn_once("once")
+    return y * 2
+
+
+def test_what_was_said_once_breaks_nothing(records: Callable[[], str]) -> None:
+    compiled = graphlift.compile(warned)
+    x = torch.randn(3)
+    for _ in range(2):
+        warn_once.cache_clear()
+        for _ in range(3):
+            assert torch.equal(compiled(x), warned(x))
+        assert records().count(":once") == 1
+        assert warn_once.cache_info().misses == 1
+    assert graphlift.explain(warned)(x).graph_break_count == 0

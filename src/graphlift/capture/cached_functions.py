@@ -1,7 +1,8 @@
 """Functions wrapped by `functools.lru_cache`, of outside and made in the region.
 
 In: calls of the wrapper. Out: what the function gives. Always: hits, misses and what the cache holds are eager's. A
-function of outside is traced to see that it only computes; the region then calls the wrapper each time, before its graph.
+function of outside is traced to see that it only computes, unless its cache, which never forgets, holds the result
+already; the region then calls the wrapper each time, before its graph.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ class Recall:
     args: tuple[Tracker, ...]
     kwargs: dict[str, Tracker]
     expected: Any
+    traced: bool  # whether the function gives `expected` where the cache holds nothing
 
     def before(self, residual: Residual, eagerly: str) -> str:
         given = f"{residual.constant(self.fn)}, {residual.constant(self.expected)}, {self._given(residual)}"
-        return f"if not {residual.constant(will_give)}({given}): return {eagerly}"
+        check = will_give if self.traced else holds
+        return f"if not {residual.constant(check)}({given}): return {eagerly}"
 
     def after(self, residual: Residual) -> str:
         return f"{residual.constant(call_disabled)}({residual.constant(self.fn)}, {self._given(residual)})"
@@ -64,12 +67,20 @@ def _argument(residual: Residual, tracker: Tracker) -> str:
 def will_give(fn: Any, expected: Any, /, *args: Any, **kwargs: Any) -> bool:
     """Whether a call gives what the region takes it to give: the cache holds that, or nothing."""
     held = peek(fn, args, kwargs)
-    same = held is _ABSENT or (
-        type(held) is type(expected) and repr(held) == repr(expected) and (held == expected or held != held)
-    )
-    if not same:
-        UNSTABLE.add(fn)
-    return same
+    if held is _ABSENT or _same(held, expected):
+        return True
+    UNSTABLE.add(fn)
+    return False
+
+
+def holds(fn: Any, expected: Any, /, *args: Any, **kwargs: Any) -> bool:
+    """Whether the cache holds what the region takes a call to give."""
+    return _same(peek(fn, args, kwargs), expected)
+
+
+def _same(held: Any, expected: Any) -> bool:
+    alike = type(held) is type(expected) and repr(held) == repr(expected)
+    return alike and bool(held == expected or held != held)
 
 
 def peek(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -118,16 +129,16 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
         found = cap.cached.get(key)
     except TypeError as error:
         raise Raised(cap.exception_var(error)) from None
+    try:
+        held = peek(fn, real, named)
+    except LookupError:
+        raise Break("c-function", f"cached function {fn.__qualname__}, whose cache does not show") from None
+    remembered = fn.cache_parameters()["maxsize"] is None and not cap.in_cached and _is_immutable(held)
     if found is None:
-        found = cap.cached[key] = _only_computed(cap, fn, args, kwargs)
+        found = cap.from_python(held) if remembered else _only_computed(cap, fn, args, kwargs)
+        cap.cached[key] = found
     if not cap.in_cached:
-        try:
-            peek(fn, real, named)
-        except LookupError:
-            raise Break(
-                "c-function", f"cached function {fn.__qualname__}, whose cache does not show"
-            ) from None
-        cap.repeated.append(Recall(fn, tuple(args), kwargs, cap.value_of(found)))
+        cap.repeated.append(Recall(fn, tuple(args), kwargs, cap.value_of(found), not remembered))
         wrapper = Const(fn, fn.__qualname__)
         stable = Predicate(
             lambda known: known not in UNSTABLE, (wrapper,), f"{fn.__qualname__} gives what it gave"
