@@ -332,6 +332,28 @@ FOUND = (
         """,
         ("made(1),", "made(2),"),
     ),
+    Found(
+        "copies ask for slots as for any attribute",
+        """
+        KEPT = []
+
+        class Base:
+            __slots__ = ("extra", "other")
+
+            def __getattr__(self, name):
+                if name == "extra":
+                    return 7
+                raise AttributeError(name)
+
+            def __setattr__(self, name, value):
+                KEPT.append((name, value))
+
+        def program(x):
+            copy.copy(Base())
+            return x + len(KEPT)
+        """,
+        ("made(1),", "made(2),"),
+    ),
 )
 
 

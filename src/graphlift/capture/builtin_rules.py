@@ -58,6 +58,7 @@ from .rules import rule
 from .tensor_reads import instance_attr
 from .trackers import (
     NONE,
+    NULL,
     ConstVar,
     DictVar,
     FloatVar,
@@ -330,9 +331,11 @@ def _reduce_ex(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     else:
         cap.complete(obj.attrs)
         state = DictVar(dict(obj.attrs.known)) if obj.attrs.known else NONE
-        slots = {name: object_attr(cap, obj, name) for name in copyreg._slotnames(obj.cls)}  # type: ignore[attr-defined]
-        if any(slots.values()):
-            state = TupleVar([state, DictVar({name: value for name, value in slots.items() if value})])
+        names = copyreg._slotnames(obj.cls)  # type: ignore[attr-defined]
+        slots = {name: _getattr(cap, [obj, ConstVar(name), NULL], {}) for name in names}
+        slots = {name: value for name, value in slots.items() if value is not NULL}
+        if slots:
+            state = TupleVar([state, DictVar(slots)])
     new = ConstVar(copyreg.__newobj__, Const(copyreg.__newobj__, "copyreg_newobj"))
     return TupleVar([new, TupleVar([ConstVar(obj.cls, Const(obj.cls, obj.cls.__name__))]), state, NONE, NONE])
 
