@@ -354,6 +354,25 @@ FOUND = (
         """,
         ("made(1),", "made(2),"),
     ),
+    Found(
+        "iterators behind the end of lists that became shorter",
+        """
+        def program(x):
+            seen = []
+            for way in (iter, reversed):
+                items = [1, 2, 3, 4, 5]
+                iterator = way(items)
+                next(iterator), next(iterator)
+                items.clear()
+                items.append(9)
+                graphlift.graph_break()
+                seen += [*map(str, iterator), "end"]
+                items += [7, 8, 9, 10]
+                seen += [*iterator]
+            return seen
+        """,
+        ("made(1),", "made(2),"),
+    ),
 )
 
 

@@ -74,6 +74,17 @@ def iterator_at(sequence: Any, position: int) -> Any:
     return iterator
 
 
+def put_at(iterator: Any, sequence: Any, position: int) -> None:
+    """Place an iterator, also behind the end of a list that is shorter by now, where `__setstate__` does not go."""
+    length = list.__len__(sequence) if isinstance(sequence, list) else position + 1
+    if position < length:
+        iterator.__setstate__(position)
+        return
+    list.extend(sequence, [None] * (position + 1 - length))
+    iterator.__setstate__(position)
+    list.__delitem__(sequence, slice(length, None))
+
+
 def advanced(iterator: Any, count: int) -> Any:
     """``iterator`` after ``count`` items."""
     for _ in range(count):
@@ -466,7 +477,7 @@ class Residual:
             return self._keep(tracker, "it", f"{self.constant(iterator_at)}({owner}, {tracker.position})")
         # A position behind the end of the list as it was counts only once the list has grown.
         name = self._keep(tracker, "it", f"iter({owner})")
-        self.late.append(f"{name}.__setstate__({tracker.position})")
+        self.late.append(f"{self.constant(put_at)}({name}, {owner}, {tracker.position})")
         return name
 
     def _watching_iterator(self, tracker: SetIter | DequeIter | DictIter) -> str:
@@ -526,9 +537,10 @@ class Residual:
     def _reversed_iterator(self, tracker: ReversedIter) -> str:
         if tracker.done:
             return self._keep(tracker, "it", f"reversed({'[]' if type(tracker.owner) is ListVar else '()'})")
-        name = self._keep(tracker, "it", f"reversed({self.expr(tracker.owner)})")
+        owner = self.expr(tracker.owner)
+        name = self._keep(tracker, "it", f"reversed({owner})")
         target = self.late if id(tracker.owner) in self.cap.changed else self.lines
-        target.append(f"{name}.__setstate__({tracker.position})")
+        target.append(f"{self.constant(put_at)}({name}, {owner}, {tracker.position})")
         return name
 
     def _fixed_iterator(self, tracker: FixedIter | TeeIter) -> str:
