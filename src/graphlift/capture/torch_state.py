@@ -15,13 +15,14 @@ from torch.autograd import forward_ad
 from torch.backends import cuda, cudnn
 
 from ..data import dataclass
-from ..guards import Predicate
+from ..guards import Const, Predicate
 from .breaks import Break
 from .calls import LATE_RULES
 from .capture import Capture, NotConst
+from .frame import inline
 from .protocol import evaluate
 from .rules import RULES, rule
-from .trackers import Tracker
+from .trackers import ConstVar, Tracker
 
 Args = list[Tracker]
 Kwargs = dict[str, Tracker]
@@ -201,6 +202,16 @@ def _register_getter(getter: Callable[..., Any], guarded: bool) -> None:
 
 
 LATE_RULES["torch.onnx.is_in_onnx_export"] = partial(_read, guarded=True)
+
+
+def _noted_method(cap: Capture, value: Any, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
+    """What torch.compile puts around methods of `Module`: the method, and a note that only that compiler reads."""
+    method = value.__closure__[0].cell_contents
+    return inline(cap, ConstVar(method, Const(method, method.__qualname__)), args, kwargs)
+
+
+_TAGGING = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
+LATE_RULES[f"{_TAGGING}.patched_init"] = LATE_RULES[f"{_TAGGING}.patched_setstate"] = _noted_method
 
 
 @rule(torch.use_deterministic_algorithms)
