@@ -570,3 +570,9 @@ def test_callee_of_torch_compile(callee, x):
 @torch_program(module_compiled_by_torch, X, breaks="c-function")
 def test_module_of_torch_compile(callee, x):
     return callee(x + 1) * 2
+
+
+@torch_program(compiled_by_torch, X)
+def test_modules_made_after_torch_compile(callee, x):
+    """torch.compile puts a note of its own around ``Module.__init__``."""
+    return nn.Sequential(nn.ReLU(), nn.Softplus())(x)
