@@ -355,6 +355,25 @@ FOUND = (
         ("made(1),", "made(2),"),
     ),
     Found(
+        "loops over subclasses of list that became shorter",
+        """
+        class Items(list):
+            pass
+
+        ITEMS = Items([1, 2, 3])
+
+        def program(x):
+            seen = []
+            for item in ITEMS:
+                ITEMS.clear()
+                graphlift.graph_break()
+                seen.append(item)
+                ITEMS.extend([8, 9])
+            return seen
+        """,
+        ("made(1),", "made(2),"),
+    ),
+    Found(
         "iterators behind the end of lists that became shorter",
         """
         def program(x):

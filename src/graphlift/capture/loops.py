@@ -22,20 +22,42 @@ ITEMS, ENUMERATE, ZIP, DICT = range(4)
 _PLAIN = (list, tuple, range, str)
 
 
+def iterator_at(sequence: Any, position: int) -> Any:
+    """An iterator over ``sequence`` that has already given ``position`` items."""
+    iterator = iter(sequence)
+    if position:
+        put_at(iterator, sequence, position)
+    return iterator
+
+
+def put_at(iterator: Any, sequence: Any, position: int) -> None:
+    """Place an iterator, also behind the end of a list that is shorter by now, where `__setstate__` does not go."""
+    length = list.__len__(sequence) if isinstance(sequence, list) else position + 1
+    if position < length:
+        iterator.__setstate__(position)
+        return
+    list.extend(sequence, [None] * (position + 1 - length))
+    iterator.__setstate__(position)
+    list.__delitem__(sequence, slice(length, None))
+
+
+def advanced(iterator: Any, count: int) -> Any:
+    """``iterator`` after ``count`` items."""
+    for _ in range(count):
+        next(iterator)
+    return iterator
+
+
 def loop_over(sequence: Any, position: int) -> Any:
     """An iterator over ``sequence`` that has already given ``position`` items."""
     if type(sequence) in _PLAIN:
         return LoopIter(ITEMS, sequence, position)
-    iterator = iter(sequence)
-    if position:
-        iterator.__setstate__(position)
-    return iterator
+    return iterator_at(sequence, position)
 
 
 def loop_over_dict(owner: Any, iterator: Any, position: int) -> Any:
     """``iterator``, of the dict ``owner`` or a view of it, after ``position`` items."""
-    for _ in range(position):
-        next(iterator)
+    advanced(iterator, position)
     return LoopIter(DICT, owner, 0, iterator) if type(owner) is dict else iterator
 
 

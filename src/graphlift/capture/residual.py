@@ -37,7 +37,7 @@ from .frame import (
     SeqIter,
     SetIter,
 )
-from .loops import LoopIterVar, loop_expr
+from .loops import LoopIterVar, advanced, iterator_at, loop_expr, put_at
 from .reordered import text
 from .trackers import (
     NULL,
@@ -64,32 +64,6 @@ from .trackers import (
 )
 
 _LITERALS = frozenset({int, bool, str, type(None), type(...)})
-
-
-def iterator_at(sequence: Any, position: int) -> Any:
-    """An iterator over ``sequence`` that has already given ``position`` items."""
-    iterator = iter(sequence)
-    if position:
-        iterator.__setstate__(position)
-    return iterator
-
-
-def put_at(iterator: Any, sequence: Any, position: int) -> None:
-    """Place an iterator, also behind the end of a list that is shorter by now, where `__setstate__` does not go."""
-    length = list.__len__(sequence) if isinstance(sequence, list) else position + 1
-    if position < length:
-        iterator.__setstate__(position)
-        return
-    list.extend(sequence, [None] * (position + 1 - length))
-    iterator.__setstate__(position)
-    list.__delitem__(sequence, slice(length, None))
-
-
-def advanced(iterator: Any, count: int) -> Any:
-    """``iterator`` after ``count`` items."""
-    for _ in range(count):
-        next(iterator)
-    return iterator
 
 
 class GraphNumber:
