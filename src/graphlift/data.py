@@ -13,7 +13,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
+__all__ = ["dataclass", "values_of"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -30,9 +30,9 @@ else:
             fields = dataclasses.fields(cls)
             methods: dict[str, Any] = {"__repr__": _repr(tuple(f.name for f in fields if f.repr))}
             if eq:
-                methods["__eq__"] = _equal(_values([f.name for f in fields if f.compare]))
+                methods["__eq__"] = _equal(values_of([f.name for f in fields if f.compare]))
                 hashed = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
-                methods["__hash__"] = _hash(_values(hashed)) if frozen else None
+                methods["__hash__"] = _hash(values_of(hashed)) if frozen else None
             for name, method in methods.items():
                 if own.get(name) is None:  # as Python leaves __hash__ where a class writes its own __eq__
                     setattr(cls, name, method)
@@ -41,7 +41,7 @@ else:
         return define
 
 
-def _values(names: list[str]) -> Callable[[Any], Any]:
+def values_of(names: list[str]) -> Callable[[Any], Any]:
     """What of an object is compared: a tuple, in which an object equals itself whatever its own equality."""
     if not names:
         return type

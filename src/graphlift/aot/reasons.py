@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..capture.reasons import Reason, reason_table
+from ..capture.reasons import Reason, listing, reason_table
 
 #: Every kind of graph left to eager, by code. Adding one is one row here and one test.
 FALLBACKS: Mapping[str, Reason] = reason_table(
@@ -375,10 +375,6 @@ def fallbacks_markdown() -> str:
         "Generated from `graphlift.aot.reasons`. Such a graph is captured, and its operators run in eager, one after",
         "another. `graphlift.explain(fn)(...).fallbacks` gives the code and the particulars; a warning tells them too.",
         "",
-        "| code | what |",
-        "|---|---|",
-        *(f"| [`{row.code}`](#{row.code}) | {row.text} |" for row in FALLBACKS.values()),
+        *listing(FALLBACKS.values(), "Runs as captured:", "Is compiled:"),
     ]
-    for row in FALLBACKS.values():
-        parts += ["", *row.section("Runs as captured:", "Is compiled:")]
     return "\n".join(parts) + "\n"

@@ -713,7 +713,7 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
             _set_exception_field(cap, obj, name, value)
             return
         if isinstance(raw, types.MemberDescriptorType):
-            _write_slot(cap, obj, name, value)
+            write_slot(cap, obj, name, value)
             return
         setter = cap.type_attr(type(raw), "__set__")
         if isinstance(setter, types.FunctionType):
@@ -779,7 +779,7 @@ def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str) -> None:
     if isinstance(raw, types.MemberDescriptorType):
         if object_attr(cap, obj, name) is None:
             raise cap.raise_(AttributeError, name)
-        _write_slot(cap, obj, name, NULL)
+        write_slot(cap, obj, name, NULL)
         return
     deleter = cap.type_attr(type(raw), "__delete__")
     if not isinstance(deleter, types.FunctionType):
@@ -788,7 +788,7 @@ def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str) -> None:
     inline(cap, ConstVar(deleter, Const(deleter, deleter.__qualname__)), [descriptor, obj], {})
 
 
-def _write_slot(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
+def write_slot(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
     """Set a slot, or with NULL empty it."""
     obj.slots[name] = value
     if obj.obj is not None:

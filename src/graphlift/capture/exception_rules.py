@@ -12,7 +12,7 @@ import types
 from typing import Any
 
 from . import polyfills
-from .attributes import get_attr, has_attr, python_type, set_attr
+from .attributes import get_attr, has_attr, python_type, set_attr, write_slot
 from .breaks import Break
 from .calls import call
 from .capture import Capture
@@ -57,11 +57,7 @@ def _current_exception(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 
 def _set_args(cap: Capture, error: ObjectVar, args: Args) -> None:
-    error.slots["args"] = TupleVar(list(args))
-    if error.obj is not None:
-        cap.mark_changed(error)
-        if "args" not in error.slots_written:
-            error.slots_written.append("args")
+    write_slot(cap, error, "args", TupleVar(list(args)))
 
 
 _WITH_INIT: list[Any] = [
@@ -93,9 +89,7 @@ def _field_init(cls: Any) -> None:
         )
         _set_args(cap, error, args[1:])
         for name in exception_values(cls):
-            error.slots[name] = made.slots[name]
-            if error.obj is not None and name not in error.slots_written:
-                error.slots_written.append(name)
+            write_slot(cap, error, name, made.slots[name])
         return NONE
 
 

@@ -43,6 +43,19 @@ class Reason:
         return lines
 
 
+def listing(rows: Iterable[Reason], example: str, fixed: str) -> list[str]:
+    """Lines of documentation: a table of the rows, and their sections."""
+    rows = list(rows)
+    lines = [
+        "| code | what |",
+        "|---|---|",
+        *(f"| [`{row.code}`](#{row.code}) | {row.text} |" for row in rows),
+    ]
+    for row in rows:
+        lines += ["", *row.section(example, fixed)]
+    return lines
+
+
 def reason_table(rows: Iterable[Reason]) -> Mapping[str, Reason]:
     table: dict[str, Reason] = {}
     for row in rows:
@@ -864,10 +877,6 @@ def breaks_markdown() -> str:
         "lists the breaks of a function; `GRAPHLIFT_LOGS=graph_breaks` prints them as they happen;",
         "`fullgraph=True` turns them into `GraphBreakError`.",
         "",
-        "| code | what |",
-        "|---|---|",
-        *(f"| [`{row.code}`](#{row.code}) | {row.text} |" for row in REASONS.values()),
+        *listing(REASONS.values(), "Breaks:", "Does not:"),
     ]
-    for row in REASONS.values():
-        parts += ["", *row.section("Breaks:", "Does not:")]
     return "\n".join(parts) + "\n"

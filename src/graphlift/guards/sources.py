@@ -10,10 +10,9 @@ import types
 import weakref
 from collections.abc import Callable
 from dataclasses import field, fields
-from operator import attrgetter
 from typing import Any
 
-from graphlift.data import dataclass
+from graphlift.data import dataclass, values_of
 
 _PLAIN_KEYS = (str, int, float, bool, complex, bytes, type(None), tuple, frozenset)
 _HELD_STRONGLY = (
@@ -116,7 +115,7 @@ class Source:
         key = _KEYS.get(type(self))
         if key is None:
             names = [f.name for f in fields(self) if f.compare and f.name != "_hash"]
-            key = _KEYS[type(self)] = attrgetter(*names) if names else type
+            key = _KEYS[type(self)] = values_of(names)
         return key(self)
 
     def __post_init__(self) -> None:

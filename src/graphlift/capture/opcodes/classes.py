@@ -56,10 +56,14 @@ def _delete_name(cap: Capture, frame: Frame, name: str) -> None:
     del_item(cap, _namespace(frame), ConstVar(name))
 
 
+def _load_or_cell(cap: Capture, frame: Frame, namespace: Tracker, name: str) -> None:
+    found = load(cap, namespace, name)
+    frame.stack.append(load_cell(cap, frame, name) if found is None else found)
+
+
 @op("LOAD_CLASSDEREF")
 def _load_classderef(cap: Capture, frame: Frame, name: str) -> None:
-    found = load(cap, _namespace(frame), name)
-    frame.stack.append(load_cell(cap, frame, name) if found is None else found)
+    _load_or_cell(cap, frame, _namespace(frame), name)
 
 
 @op("LOAD_LOCALS")
@@ -69,8 +73,7 @@ def _load_locals(cap: Capture, frame: Frame, arg: Any) -> None:
 
 @op("LOAD_FROM_DICT_OR_DEREF")
 def _load_from_dict_or_deref(cap: Capture, frame: Frame, name: str) -> None:
-    found = load(cap, frame.stack.pop(), name)
-    frame.stack.append(load_cell(cap, frame, name) if found is None else found)
+    _load_or_cell(cap, frame, frame.stack.pop(), name)
 
 
 @op("LOAD_FROM_DICT_OR_GLOBALS")
