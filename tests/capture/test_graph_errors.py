@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -68,6 +68,16 @@ def outcome(run: Callable[..., Any], i: torch.Tensor) -> dict[str, Any]:
         found["error"] = (type(error), str(error), error.__context__, error.__cause__)
         found["lines"] = [(f.name, f.lineno) for f in lines if f.filename == __file__ and f.name != "outcome"]
     return found | {"state": vars(c), "log": list(LOG)}
+
+
+def assert_alike_with_random_numbers(fn: Any, compiled: Any, indices: Iterable[torch.Tensor]) -> None:
+    """Outcomes, and the random numbers that come after them."""
+    for i in indices:
+        found = []
+        for run in (fn, compiled):
+            torch.manual_seed(3)
+            found.append(outcome(run, i) | {"random": torch.rand(2).tolist()})
+        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("fn", CASES, ids=lambda f: f.__name__)
@@ -197,12 +207,7 @@ def test_a_librarys_operator_that_writes_nothing_runs_again(compiler) -> None:
     explained = compiler.explain(fn, torch.ones(3, 3), good, Counter())
     assert (explained.graph_count, explained.graph_break_count) == (1, 0)
     compiled = compiler.compile(fn)
-    for i in (good, bad, good):
-        found = []
-        for run in (fn, compiled):
-            torch.manual_seed(3)
-            found.append(outcome(run, i) | {"random": torch.rand(2).tolist()})
-        assert found[0] == found[1]
+    assert_alike_with_random_numbers(fn, compiled, (good, bad, good))
 
 
 # -- functions that capture makes ------------------------------------------------------------------------------
@@ -238,11 +243,6 @@ def caught_with_a_transform(x: torch.Tensor, i: torch.Tensor, c: Counter) -> tor
 def test_graphs_with_functions_that_capture_made_run_again(compiler, fn: Callable[..., Any]) -> None:
     good, bad = torch.tensor([0, 2, 1]), torch.tensor([0, 9, 1])
     compiled = compiler.compile(fn)
-    for i in (good, bad, good):
-        found = []
-        for run in (fn, compiled):
-            torch.manual_seed(3)
-            found.append(outcome(run, i) | {"random": torch.rand(2).tolist()})
-        assert found[0] == found[1]
+    assert_alike_with_random_numbers(fn, compiled, (good, bad, good))
     explained = compiler.explain(fn, torch.ones(3, 3), good, Counter())
     assert (explained.graph_count, explained.graph_break_count) == (1, 0)

@@ -143,6 +143,11 @@ def outcomes(body: str) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
+def assert_alike(body: str) -> None:
+    expected, found = outcomes(body)
+    assert found == expected
+
+
 @pytest.mark.parametrize("call", REFUSED)
 def test_caught(call: str) -> None:
     expected, found = outcomes(
@@ -171,20 +176,17 @@ def test_iterators(call: str, taken: int) -> None:
 def test_iterators_seen_by_c_functions(call: str) -> None:
     """What C code gets to see after a break is the program's own iterator."""
     body = f"    q = repr({call}).split(' at ')[0], operator.length_hint({call})"
-    expected, found = outcomes(body)
-    assert found == expected
+    assert_alike(body)
 
 
 def test_islice_takes_what_it_skips() -> None:
     body = "    it = iter(range(10))\n    q = list(itertools.islice(it, 0, 4, 3)), next(it), list(itertools.islice(it, 5, 2)), next(it)"
-    expected, found = outcomes(body)
-    assert found == expected
+    assert_alike(body)
 
 
 def test_zip_longest_takes_turns() -> None:
     body = "    it = itertools.zip_longest([1, 2], itertools.count())\n    q = next(it), next(it), next(it)"
-    expected, found = outcomes(body)
-    assert found == expected
+    assert_alike(body)
 
 
 def test_mapping_proxy() -> None:
@@ -194,14 +196,12 @@ def test_mapping_proxy() -> None:
         "    except TypeError as error:\n        text = str(error)\n"
         "    q = text, type(p), len(p), list(p.items()), p.get('z', 3), 'b' in p, p['c'], repr(p), p == a, p, {**p}"
     )
-    expected, found = outcomes(body)
-    assert found == expected
+    assert_alike(body)
 
 
 def test_reversed_list_is_live() -> None:
     body = "    a = [1, 2, 3]\n    it = reversed(a)\n    a.append(4)\n    q = next(it), a.pop(), a.pop(), a.pop(), next(it, 0), it"
-    expected, found = outcomes(body)
-    assert found == expected
+    assert_alike(body)
 
 
 @pytest.mark.parametrize(
@@ -212,15 +212,13 @@ def test_loops_over_what_grows(over: str) -> None:
         f"    a = given\n    q = []\n    for item in {over}:\n        if len(a) < 6:\n            a.append(3)\n"
         "        torch._dynamo.graph_break()\n        q.append((item, len(a)))"
     )
-    expected, found = outcomes(body)
-    assert found == expected
+    assert_alike(body)
 
 
 def test_stop_iteration_inside() -> None:
     """A StopIteration of a function ends an iterator of C; a generator would make a RuntimeError of it."""
     body = "    def f(a):\n        raise StopIteration\n    q = list(itertools.takewhile(f, [1, 2]))"
-    expected, found = outcomes(body)
-    assert found == expected
+    assert_alike(body)
 
 
 def test_unbound_after_a_break() -> None:
