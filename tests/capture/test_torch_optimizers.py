@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -116,3 +119,29 @@ def test_compiled_step_is_captured_twice_only(cls):
             take()
     assert len(graphs) == 2
     assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))
+
+
+AFTER_TORCH_COMPILE = """
+import torch, graphlift
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))  # which marks methods of optimizers as disabled
+for cls, options in [(torch.optim.SGD, {}), (torch.optim.Adam, {"fused": True}), (torch.optim.NAdam, {})]:
+    found = []
+    for compiled in (False, True):
+        weight = torch.nn.Parameter(torch.linspace(-1, 1, 6))
+        weight.grad = weight.detach() * 2
+        optimizer = cls([weight], lr=0.1, **options)
+        def step():
+            optimizer.step()
+            return weight.detach().clone()
+        if compiled:
+            explanation = graphlift.explain(step)()
+            assert not explanation.breaks, explanation
+        else:
+            step()
+        found.append(weight.detach())
+    torch.testing.assert_close(*found)
+"""
+
+
+def test_steps_stay_one_graph_after_torch_compile_was_used() -> None:
+    subprocess.run([sys.executable, "-c", AFTER_TORCH_COMPILE], check=True)
