@@ -135,7 +135,7 @@ for cls, options in [(torch.optim.SGD, {}), (torch.optim.Adam, {"fused": True}),
             return weight.detach().clone()
         if compiled:
             explanation = graphlift.explain(step)()
-            assert not explanation.breaks, explanation
+            assert not explanation.break_reasons, explanation
         else:
             step()
         found.append(weight.detach())
