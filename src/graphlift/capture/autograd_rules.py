@@ -30,10 +30,7 @@ from .protocol import sequence_items
 from .rerun import MADE, draws_since
 from .rules import rule
 from .subgraph import Contents, SubGraph, Tensors, trace
-from .trackers import NONE, ConstVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, ConstVar, Kwargs, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 # --- custom functions --------------------------------------------------------------------------------------------
 

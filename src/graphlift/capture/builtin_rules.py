@@ -59,10 +59,12 @@ from .tensor_reads import instance_attr
 from .trackers import (
     NONE,
     NULL,
+    Args,
     ConstVar,
     DictVar,
     FloatVar,
     IdVar,
+    Kwargs,
     ListVar,
     ObjectVar,
     OpaqueVar,
@@ -75,9 +77,6 @@ from .trackers import (
     describe,
 )
 from .weak_rules import proxied
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 
 def text(cap: Capture, tracker: Tracker) -> str:

@@ -22,10 +22,7 @@ from .capture import Capture, Link, NotConst
 from .constants import IDENTITY_CONSTANTS, PLAIN_CONSTANTS
 from .residual import OBJECT_BUILDERS, Residual
 from .rules import rule
-from .trackers import NONE, ConstVar, DictVar, ObjectVar, Tracker, TupleVar
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, ObjectVar, Tracker, TupleVar
 
 #: Functions that did not give what tracing them gave: they depend on more than their arguments and what is guarded.
 UNSTABLE: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -35,10 +35,12 @@ from .pure import is_pure
 from .reordered import is_reorderable, put_off
 from .rules import RULES
 from .trackers import (
+    Args,
     CalleeVar,
     ConstVar,
     DictVar,
     FunctionVar,
+    Kwargs,
     ListVar,
     MethodVar,
     ObjectVar,
@@ -50,9 +52,6 @@ from .trackers import (
     Tracker,
     TupleVar,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 #: Functions of these modules are never traced into: they change state that capture does not model.
 OPAQUE_MODULES = (

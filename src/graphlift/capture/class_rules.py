@@ -31,10 +31,12 @@ from .protocol import get_item, set_item
 from .rules import rule
 from .trackers import (
     NONE,
+    Args,
     CellVar,
     ConstVar,
     DictVar,
     FunctionVar,
+    Kwargs,
     ListVar,
     ObjectVar,
     SetVar,
@@ -43,9 +45,6 @@ from .trackers import (
     TupleVar,
     describe,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 
 class Stand:

@@ -33,9 +33,11 @@ from .protocol import (
 from .rules import rule
 from .trackers import (
     NONE,
+    Args,
     ConstVar,
     DictVar,
     DictViewVar,
+    Kwargs,
     ListVar,
     ObjectVar,
     SetVar,
@@ -43,9 +45,6 @@ from .trackers import (
     TupleVar,
     describe,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 
 def own(cap: Capture, tracker: Tracker, kind: type) -> Any:

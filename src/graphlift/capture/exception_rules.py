@@ -19,10 +19,7 @@ from .capture import Capture
 from .constants import exception_values
 from .protocol import evaluate, get_item, is_same, iterate
 from .rules import rule
-from .trackers import NONE, ConstVar, ListVar, ObjectVar, Tracker, TupleVar, describe
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, ConstVar, Kwargs, ListVar, ObjectVar, Tracker, TupleVar, describe
 
 
 def _exception(cap: Capture, tracker: Tracker) -> ObjectVar:

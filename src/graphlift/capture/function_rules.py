@@ -32,19 +32,18 @@ from .residual import OBJECT_BUILDERS
 from .rules import rule
 from .trackers import (
     NONE,
+    Args,
     CellVar,
     ConstVar,
     DictVar,
     FunctionVar,
+    Kwargs,
     MethodVar,
     ObjectVar,
     Tracker,
     TupleVar,
     describe,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 
 @rule(types.CellType)

@@ -33,10 +33,12 @@ from .protocol import (
 from .rules import rule
 from .trackers import (
     NONE,
+    Args,
     ConstVar,
     DequeVar,
     DictVar,
     DictViewVar,
+    Kwargs,
     ListVar,
     ObjectVar,
     TensorVar,
@@ -44,9 +46,6 @@ from .trackers import (
     TupleVar,
     describe,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 
 @rule(iter)

@@ -20,10 +20,7 @@ from .capture import Capture, NotConst
 from .frame import CallIter
 from .protocol import get_iter, is_same, iterate
 from .rules import rule
-from .trackers import NONE, ConstVar, Tracker, TupleVar
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, ConstVar, Kwargs, Tracker, TupleVar
 
 
 def _pool(cap: Capture, iterable: Tracker) -> Tracker:

@@ -26,10 +26,7 @@ from .calls import CODE_RULES, TENSOR_METHODS
 from .capture import Capture, NotConst
 from .frame import inline
 from .rules import rule
-from .trackers import NONE, ConstVar, DictVar, TensorVar, Tracker
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, TensorVar, Tracker
 
 
 def _is_data(value: Any) -> bool:

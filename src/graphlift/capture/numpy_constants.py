@@ -19,10 +19,7 @@ from .calls import INSTANCE_CALLS
 from .capture import Capture, Link, NotConst
 from .constants import NUMPY_SCALARS, PLAIN_CONSTANTS
 from .rules import RULES, rule
-from .trackers import ArrayVar, ListVar, ObjectVar, Tracker, TupleVar
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import Args, ArrayVar, Kwargs, ListVar, ObjectVar, Tracker, TupleVar
 
 #: Functions that act through their arguments alone and draw no random numbers.
 FUNCTIONS = (

@@ -27,11 +27,20 @@ from .numpy_constants import METHODS, compute, is_constant
 from .protocol.comparison import OPERATORS
 from .protocol.items import ITEM_READERS, TENSOR_INDICES
 from .rules import RULES, rule
-from .trackers import NONE, ArrayVar, ConstVar, MethodVar, ObjectVar, TensorVar, Tracker, TupleVar, describe
+from .trackers import (
+    NONE,
+    Args,
+    ArrayVar,
+    ConstVar,
+    Kwargs,
+    MethodVar,
+    ObjectVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+    describe,
+)
 from .wrapping import WRAPPERS
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 #: Dtypes with the same arithmetic in both libraries (numpy rounds halves differently).
 DTYPES: dict[np.dtype[Any], torch.dtype] = {

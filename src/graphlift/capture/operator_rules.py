@@ -35,11 +35,7 @@ from .rules import RULES, rule
 from .trackers import (
     NONE,
     ConstVar,
-    Tracker,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 
 def _operator_rules() -> None:

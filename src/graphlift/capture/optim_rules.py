@@ -27,10 +27,7 @@ from .protocol.arithmetic import BINARY, UNARY, UNARY_OPERATORS
 from .protocol.comparison import OPERATORS
 from .residual import BUILDERS, Residual
 from .rules import rule
-from .trackers import NONE, ConstVar, DictVar, ListVar, NumberVar, TensorVar, Tracker, TupleVar
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, ListVar, NumberVar, TensorVar, Tracker, TupleVar
 
 TYPES[NumberVar] = float
 

@@ -37,17 +37,16 @@ from .rules import rule
 from .tensor_reads import tensor_attr
 from .trackers import (
     NONE,
+    Args,
     ConstVar,
     DictVar,
+    Kwargs,
     ListVar,
     ObjectVar,
     TensorVar,
     Tracker,
     TupleVar,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 # --- what torch would tell a handler --------------------------------------------------------------------------------
 

@@ -24,10 +24,7 @@ from .protocol.comparison import COMPARE, OPERATORS, TRUTHS
 from .protocol.iteration import ITERABLES, ITERATORS
 from .residual import BUILDERS, Residual
 from .rules import rule
-from .trackers import ConstVar, MethodVar, ObjectVar, PrivateVar, Tracker
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import Args, ConstVar, Kwargs, MethodVar, ObjectVar, PrivateVar, Tracker
 
 #: Made without a seed, they are made of the system's randomness.
 _SEEDED = (random.Random, np.random.RandomState)

@@ -23,10 +23,7 @@ from .protocol.arithmetic import BINARY, UNARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS
 from .residual import BUILDERS, Residual
 from .rules import RULES
-from .trackers import ConstVar, FloatVar, SizeVar, TensorVar, Tracker
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import Args, ConstVar, FloatVar, Kwargs, SizeVar, TensorVar, Tracker
 
 TYPES[FloatVar] = float
 

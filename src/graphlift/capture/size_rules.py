@@ -31,7 +31,9 @@ from .rules import RULES, rule
 from .runtime_errors import inside_try
 from .trackers import (
     NONE,
+    Args,
     ConstVar,
+    Kwargs,
     ListVar,
     ObjectVar,
     SizeVar,
@@ -42,9 +44,6 @@ from .trackers import (
     TupleVar,
     describe,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 TYPES[SizeVar] = int
 TYPES[SliceVar] = slice

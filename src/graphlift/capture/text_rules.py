@@ -25,9 +25,11 @@ from .protocol.comparison import OPERATORS
 from .reordered import is_late, join, show
 from .rules import rule
 from .trackers import (
+    Args,
     ConstVar,
     DequeVar,
     DictVar,
+    Kwargs,
     ListVar,
     ObjectVar,
     OpaqueVar,
@@ -38,9 +40,6 @@ from .trackers import (
     TupleVar,
     describe,
 )
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 
 
 def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:

@@ -19,10 +19,7 @@ from .breaks import Break
 from .capture import Capture, NotConst
 from .rules import rule
 from .torch_state import SETTERS, Fact
-from .trackers import NONE, ObjectVar, Tracker
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, Kwargs, ObjectVar, Tracker
 
 
 class _Open(threading.local):

@@ -31,10 +31,7 @@ from .protocol import (
 )
 from .rules import RULES, rule
 from .torch_state import constants
-from .trackers import NONE, ArrayVar, ConstVar, ObjectVar, TensorVar, Tracker
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import NONE, Args, ArrayVar, ConstVar, Kwargs, ObjectVar, TensorVar, Tracker
 
 
 def _constant(value: Any, *targets: Any) -> None:

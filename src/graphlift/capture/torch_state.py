@@ -22,10 +22,8 @@ from .capture import Capture, NotConst
 from .frame import inline
 from .protocol import evaluate
 from .rules import RULES, rule
-from .trackers import ConstVar, Tracker
+from .trackers import Args, ConstVar, Kwargs, Tracker
 
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 

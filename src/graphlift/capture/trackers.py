@@ -25,6 +25,11 @@ class Tracker:
     source: Source | None
 
 
+#: Of a call: what is given by place, and by name.
+Args = list[Tracker]
+Kwargs = dict[str, Tracker]
+
+
 class ConstVar(Tracker):
     """An immutable or identity-guarded Python object whose value is known: numbers, strings, types, functions.
 

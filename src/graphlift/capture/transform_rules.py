@@ -27,10 +27,8 @@ from .rerun import MADE, draws_since
 from .residual import OBJECT_BUILDERS, Residual
 from .rules import rule
 from .subgraph import SubGraph, Tensors, trace
-from .trackers import ConstVar, DictVar, ListVar, ObjectVar, Tracker, TupleVar
+from .trackers import Args, ConstVar, DictVar, Kwargs, ListVar, ObjectVar, Tracker, TupleVar
 
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _MAKERS = tuple(
