@@ -332,8 +332,8 @@ def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwar
     """A function that the user marked: disabled, one node of the graph, or constant."""
     value = fn.value
     if mark == "disabled":
-        original = getattr(value, "_torchdynamo_orig_callable", None)
-        if (getattr(original, "__module__", None) or "").startswith("torch.optim."):
+        original: Any = getattr(value, "_torchdynamo_orig_callable", None)
+        if original is not None and (original.__module__ or "").startswith("torch.optim."):
             # Not the user's mark: torch.compile, once used, keeps parts of torch's optimizers from itself.
             return call(cap, ConstVar(original, Const(original, original.__qualname__)), args, kwargs)
         raise Break("disabled-function", getattr(value, "__qualname__", repr(value)), at_once=True)
