@@ -20,13 +20,15 @@ import torch
 from ..guards import (
     ABSENT,
     Attr,
+    Call,
     Const,
     DictItem,
     InstanceDict,
-    Predicate,
     Slot,
     Source,
+    gives,
 )
+from ..guards._guards import is_unset
 from .breaks import Break, Raised
 from .called_iterators import ReversedIter
 from .capture import Capture
@@ -380,21 +382,13 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
     except AttributeError:
         if not isinstance(raw, types.MemberDescriptorType):
             return None
-        unset = functools.partial(_is_unset, raw)
-        cap.guard(Predicate(unset, (obj.source,), f"{obj.source.name()}.{name} has no value"))
+        unset = Call(is_unset, raw, obj.source)
+        cap.guard(gives(unset, True, f"{obj.source.name()}.{name} has no value"))
         obj.slots[name] = NULL
         return None
     found = cap.wrap(value, Slot(obj.source, name))
     obj.slots[name] = found
     return found
-
-
-def _is_unset(slot: Any, obj: Any) -> bool:
-    try:
-        slot.__get__(obj)
-    except AttributeError:
-        return True
-    return False
 
 
 def _structseq_field(cap: Capture, raw: Any, obj: ObjectVar, cls: Any) -> Tracker:

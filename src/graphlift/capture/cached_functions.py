@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import gc
+import operator
 import weakref
 from typing import Any
 
 from ..data import dataclass
 from ..frame import call_disabled
-from ..guards import Const, Predicate
+from ..guards import Call, Const, gives
 from .attributes import LRU_CACHE
 from .breaks import Break, Raised
 from .calls import CONSTANT_CALLS, INSTANCE_CALLS, call, known_object
@@ -25,7 +26,7 @@ from .rules import rule
 from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, ObjectVar, Tracker, TupleVar
 
 #: Functions that did not give what tracing them gave: they depend on more than their arguments and what is guarded.
-UNSTABLE: weakref.WeakSet[Any] = weakref.WeakSet()
+UNSTABLE: set[weakref.ref[Any]] = set()
 
 
 _ABSENT = object()
@@ -66,7 +67,7 @@ def will_give(fn: Any, expected: Any, /, *args: Any, **kwargs: Any) -> bool:
     held = peek(fn, args, kwargs)
     if held is _ABSENT or _same(held, expected):
         return True
-    UNSTABLE.add(fn)
+    UNSTABLE.add(weakref.ref(fn, UNSTABLE.discard))
     return False
 
 
@@ -119,7 +120,7 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
     except NotConst:
         text = f"cached function {fn.__qualname__} with arguments that are not constants"
         raise Break("c-function", text) from None
-    if fn in UNSTABLE:
+    if weakref.ref(fn) in UNSTABLE:
         raise Break("c-function", f"cached function {fn.__qualname__}, whose result changes", at_once=True)
     try:
         key = (id(fn), functools._make_key(real, named, True))
@@ -136,11 +137,8 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
         cap.cached[key] = found
     if not cap.in_cached:
         cap.repeated.append(Recall(fn, tuple(args), kwargs, cap.value_of(found), not remembered))
-        wrapper = Const(fn, fn.__qualname__)
-        stable = Predicate(
-            lambda known: known not in UNSTABLE, (wrapper,), f"{fn.__qualname__} gives what it gave"
-        )
-        cap.guard(stable)
+        stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
+        cap.guard(gives(stable, False, f"{fn.__qualname__} gives what it gave"))
     return found
 
 

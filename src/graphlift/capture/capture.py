@@ -25,6 +25,7 @@ from ..fake.symbolic import plain_sizes
 from ..guards import (
     ABSENT,
     Attr,
+    Call,
     CellContents,
     ClosureCell,
     Const,
@@ -37,11 +38,11 @@ from ..guards import (
     Guard,
     HasKey,
     IdIs,
-    Predicate,
     SameObject,
     Source,
     TypeAttr,
     TypeIs,
+    gives,
 )
 from ..shapes.expr import Real, SizeLike, Symbol
 from ..shapes.table import SymbolTable
@@ -59,6 +60,7 @@ from .dynamic import Choice, SizePolicy
 from .graph import GraphBuilder
 from .graph_values import contains_tensor, to_graph, wrap_result
 from .overriding import active_modes, mode_tracker, overrides
+from .questions import Questions
 from .runtime_errors import inside_try, may_raise
 from .trackers import (
     NONE,
@@ -146,9 +148,12 @@ class Capture:
         self.closers: list[Callable[[], Any]] = []
         #: Objects made in the region that cannot be made again as they are: where to end if one is to outlive it.
         self.inside: dict[int, int] = {}
+        #: The objects of the region that carry a container, by its id: what knows the container means the object.
+        self.holders: dict[int, ObjectVar] = {}
         #: Text that shows tensors, by the id of its tracker; calls put off until the graph has run.
         self.texts: dict[int, LateText] = {}
         self.put_off: list[PutOff] = []
+        self.questions = Questions()
         self.copied: dict[int, list[TensorVar]] = {}  # tensors that went into a deep copy, by its memo
         #: Calls of cached functions, which the region repeats, and what they give.
         self.repeated: list[Any] = []
@@ -425,7 +430,7 @@ class Capture:
         """The region relies on no caller handling an exception, which is what code sees where it handles none itself."""
         if self.outside is not None:
             raise Break("frame-introspection", "the exception that a caller handles")
-        self.guard(Predicate(lambda: sys.exception() is None, (), "sys.exception() is None"))
+        self.guard(gives(Call(sys.exception), None, "sys.exception() is None"))
 
     def note_raised(self, error: Any, frame: Any, again: bool, fresh: bool) -> None:
         """``error`` is on its way through ``frame``: its context, and where it first appeared.
@@ -539,7 +544,7 @@ class Capture:
         assert var.real is not None and var.source is not None
         if isinstance(key, TrackerKey):
             return self.dict_get(self.complete(var, key), key)
-        if key in var.real:
+        if dict.__contains__(var.real, key):
             found = self.wrap(dict.__getitem__(var.real, key), DictItem(var.source, key))
             var.known[key] = found
             return found
@@ -556,7 +561,7 @@ class Capture:
         assert var.real is not None and var.source is not None
         if isinstance(key, TrackerKey):
             return self.dict_has(self.complete(var, key), key)
-        present = key in var.real
+        present = dict.__contains__(var.real, key)
         if id(key) not in self.made:
             self.guard(HasKey(var.source, key, present))
         if not present:
@@ -573,7 +578,7 @@ class Capture:
         if (
             type(wanted) is TrackerKey
             and type(wanted.tracker) is IdVar
-            and any(type(key) is int for key in var.real)
+            and any(type(key) is int for key in dict.__iter__(var.real))
         ):
             raise Break("unsupported-object", "id() of an object looked up in a dictionary made outside")
         known: dict[Any, Tracker] = {}

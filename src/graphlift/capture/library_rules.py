@@ -10,6 +10,7 @@ import _thread
 import ast
 import functools
 import json
+import operator
 import os
 import pprint
 import shlex
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from ..fake.checks import is_dense
-from ..guards import Const, NoOverlap, Predicate
+from ..guards import Call, Const, IdIs, InstanceDict, Length, NoOverlap, Predicate, TensorGrad, gives
 from .breaks import Break, Raised
 from .calls import CODE_RULES, TENSOR_METHODS
 from .capture import Capture, NotConst
@@ -66,7 +67,7 @@ def _ambient(target: Callable[[], Any]) -> None:
     @rule(target)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         value, name = target(), target.__name__
-        cap.guard(Predicate(lambda ask: ask() == value, (Const(target, name),), f"{name}() == {value!r}"))
+        cap.guard(gives(Call(operator.eq, Call(target), value), True, f"{name}() == {value!r}"))
         return ConstVar(value)
 
 
@@ -100,8 +101,8 @@ def _deepcopy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             "unsupported-call", "Tensor.__deepcopy__ of other than a plain tensor with memory of its own"
         )
     if tensor.source is not None:
-        text = f"{tensor.source.name()} has no attributes of its own"
-        cap.guard(Predicate(lambda found: not found.__dict__ and found.grad is None, (tensor.source,), text))
+        cap.guard(Length(InstanceDict(tensor.source), 0))
+        cap.guard(IdIs(TensorGrad(tensor.source), None))
     copied.append(tensor)
     return cap.emit("call_method", "clone", [tensor], {}, torch.Tensor.clone)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..fake.known import know
-from ..guards import Const, IdIs, Predicate, Source, TypeIs
+from ..guards import Call, Const, IdIs, Source, TypeIs, gives
 from .arrays import known_array, memory_of
 from .attributes import C_METHODS, FINDERS, TYPES
 from .breaks import Break
@@ -107,8 +107,7 @@ def wrap_array(cap: Capture, value: np.ndarray, source: Source) -> Tracker:
     return ArrayVar(None, value, source)
 
 
-def _layout(array: np.ndarray) -> tuple[Any, ...]:
-    return array.dtype, array.shape, array.strides, array.flags.writeable, array.flags.aligned
+_layout = operator.attrgetter("dtype", "shape", "strides", "flags.writeable", "flags.aligned")
 
 
 def tensor_of(cap: Capture, array: ArrayVar) -> TensorVar:
@@ -124,7 +123,7 @@ def tensor_of(cap: Capture, array: ArrayVar) -> TensorVar:
             raise Break("unsupported-object", f"a numpy array of {value.dtype} that no tensor can share")
         layout = _layout(value)
         text = f"{source.name()} is a {value.dtype} array of shape {value.shape}, strides {value.strides}"
-        cap.guard(Predicate(lambda found: _layout(found) == layout, (source,), text))
+        cap.guard(gives(Call(operator.eq, Call(_layout, source), layout), True, text))
         real = torch.from_numpy(value)
         fake = cap.fake_mode.from_real(real)
         node = cap.builder.add_input(source, real, fake, array=True)
@@ -168,9 +167,8 @@ def wrap_scalar(cap: Capture, value: np.generic, source: Source) -> Tracker:
     if not isinstance(source, Const):
         bits = value.tobytes()
         cap.guard(TypeIs(source, type(value)))
-        cap.guard(
-            Predicate(lambda found: found.tobytes() == bits, (source,), f"{source.name()} == {value!r}")
-        )
+        read = Call(type(value).tobytes, source)
+        cap.guard(gives(Call(operator.eq, read, bits), True, f"{source.name()} == {value!r}"))
     return ConstVar(value, source)
 
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..guards import Predicate
+from ..guards import Call, gives
+from ..guards.guards import size_call
 from ..shapes.expr import Expr, Real, Relation, SizeLike, smax, smin
 from ..shapes.node import to_symint
 from ..shapes.reals import CEIL, FLOOR, NEAREST, TRUNC
@@ -59,15 +60,22 @@ def answered(cap: Capture, symbol: str, a: Any, b: Any) -> bool:
     if cap.sizes.is_unknown(*[x for x in (a, b) if isinstance(x, Expr)]):
         raise cap.sizes.refuse(f"whether {reals.text(a)} {symbol} {reals.text(b)}")
     answer: bool = fn(reals.value(a), reals.value(b))
-    symbols, left, right = reals.symbols(a, b), reals.function(a), reals.function(b)
-
-    def holds(*values: Any) -> bool:
-        env = dict(zip(symbols, values, strict=True))
-        return fn(left(env), right(env)) is answer
-
-    text = f"({reals.text(a)} {symbol} {reals.text(b)}) is {answer}"
-    cap.guard(Predicate(holds, [cap.size_sources[s] for s in symbols], text))
+    calls: dict[Real, Call] = {}
+    asked = Call(fn, _in_guard(cap, a, calls), _in_guard(cap, b, calls))
+    cap.guard(gives(asked, answer, f"({reals.text(a)} {symbol} {reals.text(b)}) is {answer}"))
     return answer
+
+
+def _in_guard(cap: Capture, a: Any, calls: dict[Real, Call]) -> Any:
+    """The value of a float, size or number as a guard computes it."""
+    if not isinstance(a, Real):
+        return size_call(a, cap.size_sources) if isinstance(a, Expr) else a
+    made = cap.sizes.reals.made.get(a)
+    if made is None:
+        return cap.size_sources[a]
+    if a not in calls:
+        calls[a] = Call(made.fn, *[_in_guard(cap, arg, calls) for arg in made.args])
+    return calls[a]
 
 
 def _unary(cap: Capture, symbol: str, operand: FloatVar) -> Tracker:

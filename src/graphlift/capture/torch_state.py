@@ -6,6 +6,7 @@ Always: one row per setter, with the fact that it changes; every fact is as befo
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +16,8 @@ from torch.autograd import forward_ad
 from torch.backends import cuda, cudnn
 
 from ..data import dataclass
-from ..guards import Const, Predicate
+from ..guards import Call as GuardCall
+from ..guards import Const, gives
 from .breaks import Break
 from .calls import LATE_RULES
 from .capture import Capture, NotConst
@@ -191,7 +193,10 @@ def _read(cap: Capture, getter: Callable[..., Any], args: Args, kwargs: Kwargs, 
     if guarded and not any(fn in SETTERS for fn, _ in cap.state_log):
         found = getter(*values, **named)
         name = getattr(getter, "__name__", str(getter))
-        cap.guard(Predicate(lambda: getter(*values, **named) == found, (), f"{name}() == {found!r}"))
+        asked = partial(getter, **named) if named else getter
+        cap.guard(
+            gives(GuardCall(operator.eq, GuardCall(asked, *values), found), True, f"{name}() == {found!r}")
+        )
     return evaluate(cap, getter, *values, **named)
 
 
@@ -229,6 +234,12 @@ for _getter in dict.fromkeys(GUARDED_GETTERS):
         _register_getter(_getter, guarded=True)
 
 
+#: Dispatch keys that a thread may include with nothing looking on.
+_ORDINARY_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.ADInplaceOrView
+)
+
+
 def foreign_mode() -> str | None:
     """What is active that gets to see every operator, as text: under it nothing is captured."""
     if torch._C._len_torch_dispatch_stack():
@@ -239,6 +250,14 @@ def foreign_mode() -> str | None:
         return "forward-mode differentiation is active"
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         return "hooks on saved tensors are active"
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace is recording"
+    included = torch._C._dispatch_tls_local_include_set() - _ORDINARY_KEYS
+    if included.raw_repr():
+        return f"{included} is included for this thread"
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    if excluded.has(torch._C.DispatchKey.AutogradOther) and not torch.is_inference_mode_enabled():
+        return "autograd is excluded for this thread"
     return None
 
 

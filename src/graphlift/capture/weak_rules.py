@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ..guards import Predicate, WeakTarget, _guards
+from ..guards import Call, WeakTarget, _guards, gives
 from .attributes import PROXIES, python_type
 from .breaks import Break
 from .calls import INSTANCE_CALLS, Args, Kwargs, call
@@ -101,7 +101,7 @@ def target_of(cap: Capture, reference: ObjectVar) -> Tracker:
     value = referent(reference.obj)
     if value is None:
         source = reference.source
-        cap.guard(Predicate(lambda found: referent(found) is None, (source,), f"{source.name()} has ended"))
+        cap.guard(gives(Call(referent, source), None, f"{source.name()} has ended"))
         return NONE
     target = cap.wrap(value, WeakTarget(reference.source))
     if not _is_held(cap, target, value):

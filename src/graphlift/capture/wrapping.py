@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ..fake.symbolic import strides_of
 from ..frame import Callee
 from ..guards import (
     Attr,
+    Call,
     Const,
     Equals,
     Follows,
@@ -28,14 +29,15 @@ from ..guards import (
     IdIs,
     InstanceDict,
     Length,
-    Predicate,
     SeqItem,
     Source,
     TensorMeta,
     TensorSize,
     TensorSpec,
     TypeIs,
+    gives,
 )
+from ..guards._guards import same_constant
 from ..marks import mark_of
 from .constants import is_constant_key
 from .overriding import PLAIN_TENSORS, is_modelled, plain_tensor, untouched
@@ -131,6 +133,16 @@ def tensor_layout(cap: Capture, value: torch.Tensor, source: Source) -> tuple[Te
     return replace(exact, shape=shape, strides=kept), spec
 
 
+#: Classes of containers, subclasses before their bases.
+CONTAINERS = (list, tuple, OrderedDict, dict, set, frozenset, deque)
+
+
+def as_builtin(container: Any, method: str) -> Any:
+    """``container.method()`` as the builtin class has it, whatever a subclass makes of it."""
+    base = next((cls for cls in CONTAINERS if isinstance(container, cls)), type(container))
+    return getattr(base, method)(container)
+
+
 def wrap_list(cap: Capture, value: list, source: Source) -> Tracker:
     cap.guard(TypeIs(source, list))
     return list_var(cap, value, source)
@@ -138,7 +150,7 @@ def wrap_list(cap: Capture, value: list, source: Source) -> Tracker:
 
 def list_var(cap: Capture, value: list, source: Source) -> ListVar:
     def read() -> list[Tracker]:
-        cap.guard(Length(source, len(value)))
+        cap.guard(Length(source, list.__len__(value)))
         return [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(list.__iter__(value))]
 
     return ListVar(None, source, value, read)
@@ -170,17 +182,21 @@ def wrap_set(cap: Capture, value: Any, source: Source) -> Tracker:
 
 
 def set_contents_guard(source: Source, value: set) -> Guard:
-    expected = frozenset(value)
-    return Predicate(lambda found: found == expected, (source,), f"{source.name()} == {set(expected)!r}")
+    return _holds_constant(source, frozenset, frozenset(value), f"{source.name()} == {set(value)!r}")
+
+
+def _holds_constant(source: Source, read: Callable[..., Any], expected: Any, text: str) -> Guard:
+    """What ``read``, a C function, makes of the value is this constant, to the type of each item and the sign of a zero."""
+    return gives(Call(same_constant, expected, Call(read, source)), True, text)
 
 
 def wrap_set_payload(cap: Capture, value: Any, source: Source) -> Tracker:
     """The set inside an instance of a subclass."""
     base = set if isinstance(value, set) else frozenset
-    plain = base.copy(value) if base is set else frozenset(base.__iter__(value))
+    plain = frozenset(base.__iter__(value))
     if not all(map(is_constant_key, plain)):
         return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
-    cap.guard(Predicate(lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}"))
+    cap.guard(_holds_constant(source, frozenset, plain, f"{source.name()} == {set(plain)!r}"))
     return SetVar({item: ConstVar(item) for item in base.__iter__(value)}, base, source, value)
 
 
@@ -275,27 +291,22 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
 }
 
 
-def plain_payload(base: Any) -> Callable[[Capture, Any, Source], Tracker]:
-    """The text or number inside an instance of a subclass, guarded by what the base calls equal."""
+def plain_payload(read: Callable[..., Any]) -> Callable[[Capture, Any, Source], Tracker]:
+    """The text or number inside an instance of a subclass."""
 
     def make(cap: Capture, value: Any, source: Source) -> Tracker:
-        plain = base.__new__(base, value) if base is not str else str.__str__(value)
-        if base in (int, float, complex):
-            plain = base.__pos__(value)
-        elif base is bytes:
-            plain = bytes.__getitem__(value, slice(None))
+        plain = read(value)
         if not isinstance(source, Const):
-            holds = Predicate(
-                lambda found: base.__eq__(found, plain), (source,), f"{source.name()} == {plain!r}"
-            )
-            cap.guard(holds)
+            cap.guard(_holds_constant(source, read, plain, f"{source.name()} == {plain!r}"))
         return ConstVar(plain)
 
     return make
 
 
 PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
-    *((base, plain_payload(base)) for base in (str, int, float, complex, bytes)),
+    (str, plain_payload(str.__str__)),
+    *((base, plain_payload(base.__pos__)) for base in (int, float, complex)),
+    (bytes, plain_payload(b"".__add__)),
     (set, wrap_set_payload),
     (frozenset, wrap_set_payload),
     (dict, lambda cap, value, source: cap.dict_var(value, source, type(value))),
@@ -303,7 +314,7 @@ PAYLOADS: tuple[tuple[type, Callable[[Capture, Any, Source], Tracker]], ...] = (
     (
         tuple,
         lambda cap, value, source: (
-            cap.guard(Length(source, len(value)))
+            cap.guard(Length(source, tuple.__len__(value)))
             or TupleVar(
                 [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(tuple.__iter__(value))], source
             )

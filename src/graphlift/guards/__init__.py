@@ -14,10 +14,12 @@ except ImportError as error:
 from graphlift.guards.compile import Check, compile_guards
 from graphlift.guards.guards import (
     ABSENT,
+    Call,
     DictKeys,
     DistinctTensors,
     Equals,
     Follows,
+    Gives,
     GlobalState,
     Guard,
     HasKey,
@@ -33,6 +35,7 @@ from graphlift.guards.guards import (
     TypeAttr,
     TypeIs,
     constant_key,
+    gives,
 )
 from graphlift.guards.sources import (
     Arg,
@@ -58,6 +61,7 @@ __all__ = [
     "ABSENT",
     "Arg",
     "Attr",
+    "Call",
     "CellContents",
     "Check",
     "ClosureCell",
@@ -69,6 +73,7 @@ __all__ = [
     "Equals",
     "Follows",
     "Func",
+    "Gives",
     "GlobalState",
     "Guard",
     "HasKey",
@@ -94,4 +99,5 @@ __all__ = [
     "WeakTarget",
     "compile_guards",
     "constant_key",
+    "gives",
 ]

@@ -12,6 +12,7 @@
 #include "walk.h"
 #include "trace.h"
 #include "sizes.h"
+#include "calls.h"
 
 /* ---- liveness: objects known by identity ---- */
 
@@ -86,6 +87,8 @@ static int relation_holds(State *st, const Relation *rel) {
     }
     case R_SIZES:
         return sizes_relate(st, rel);
+    case R_GIVES:
+        return calls_give(st, rel);
     default: {
         PyObject *args[FEW_SLOTS];
         for (int32_t i = 0; i < rel->n; i++) args[i] = st->slots[rel->slots[i]];
@@ -147,7 +150,7 @@ static int check_passes(State *st, PyObject *func, PyObject *const *args) {
         st->slots[check->copies[2 * i]] = Py_NewRef(value);
     }
     for (int32_t i = 0; i < check->n_relations; i++)
-        if (!relation_holds(st, &check->relations[i])) return 0;
+        if (check->live->dead || !relation_holds(st, &check->relations[i])) return 0;
     return !check->live->dead;
 }
 
@@ -310,12 +313,29 @@ static PyObject *referent(PyObject *Py_UNUSED(module), PyObject *obj) {
     return target != NULL ? target : Py_NewRef(Py_None);
 }
 
+static PyObject *same_constant(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n) {
+    if (n != 2) return PyErr_Format(PyExc_TypeError, "same_constant wants 2 arguments, found %zd", n);
+    return PyBool_FromLong(const_equal(args[0], args[1]));
+}
+
+static PyObject *is_unset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n) {
+    if (n != 2 || Py_TYPE(args[0]) != &PyMemberDescr_Type)
+        return PyErr_Format(PyExc_TypeError, "is_unset wants a member descriptor and an object");
+    PyObject *value = Py_TYPE(args[0])->tp_descr_get(args[0], args[1], (PyObject *)Py_TYPE(args[1]));
+    int unset = value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError);
+    Py_XDECREF(value);
+    if (unset) PyErr_Clear();
+    return value == NULL && !unset ? NULL : PyBool_FromLong(unset);
+}
+
 static PyMethodDef module_methods[] = {
     {"set_python_side", set_python_side, METH_VARARGS, "set_python_side(explain, text)"},
     {"set_constant_types", set_constant_types, METH_VARARGS, "set_constant_types(value_types, tuple_types)"},
     {"set_layout", set_layout, METH_VARARGS, "set_layout(offsets..., requires_grad, data_ptr): addresses as integers"},
     {"set_state_access", set_state_access, METH_VARARGS, "set_state_access(addresses, autograd_bits, c10_path, defaults, forward_ad)"},
     {"read_tensor", read_tensor, METH_O, "read_tensor(t): what the C side sees, for verification"},
+    {"same_constant", _PyCFunction_CAST(same_constant), METH_FASTCALL, "same_constant(want, got): equal in type and value, as for the guard of an equal constant"},
+    {"is_unset", _PyCFunction_CAST(is_unset), METH_FASTCALL, "is_unset(slot, obj): whether the slot of the object has no value"},
     {"weak_target", referent, METH_O, "weak_target(ref): what a weak reference or proxy refers to, or None"},
     {"read_state", read_state, METH_NOARGS, "read_state(): what the C side sees, for verification"},
     {NULL},

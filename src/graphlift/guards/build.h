@@ -195,6 +195,7 @@ static int build_relations(Check *check, PyObject *list) {
             rel->slots[s] = (int32_t)slot;
         }
         if (kind == R_SIZES && !build_size_program(rel, fn)) return 0;
+        if (kind == R_GIVES && !build_calls(rel, fn)) return 0;
         if (kind == R_PREDICATE && rel->n > FEW_SLOTS) {
             PyErr_SetString(PyExc_ValueError, "guard program: a predicate looks at too many values");
             return 0;
@@ -394,7 +395,7 @@ static int add_kinds(PyObject *module) {
         {"NODE_KINDS", "Arg Func Const InstanceDict DictItem SeqItem DictKey TypeOf Slot Attr ClosureCell CellContents "
                        "TensorGrad TensorSize WeakTarget"},
         {"LEAF_KINDS", "type id equal length keys has_key tensor tensor_slow"},
-        {"RELATION_KINDS", "same distinct no_overlap offset predicate sizes"},
+        {"RELATION_KINDS", "same distinct no_overlap offset predicate sizes gives"},
     };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(kinds); i++)
         if (PyModule_AddStringConstant(module, kinds[i][0], kinds[i][1]) < 0) return -1;

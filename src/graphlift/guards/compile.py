@@ -27,7 +27,7 @@ _NODES: tuple[type[s.Source], ...] = (
     *(s.TypeOf, s.Slot, s.Attr, s.ClosureCell, s.CellContents, s.TensorGrad, s.TensorSize, s.WeakTarget),
 )
 _LEAVES = ("type", "id", "equal", "length", "keys", "has_key", "tensor", "tensor_slow")
-_RELATIONS = ("same", "distinct", "no_overlap", "offset", "predicate", "sizes")
+_RELATIONS = ("same", "distinct", "no_overlap", "offset", "predicate", "sizes", "gives")
 
 for _name, _ours in (
     ("NODE_KINDS", [kind.__name__ for kind in _NODES]),
@@ -284,6 +284,23 @@ def _add_size_relation(program: _Program, guard: g.SizeRelation) -> None:
         program.relate("sizes", guard.items, fn=code)
 
 
+_MOST_ARGS = 8  # of a call that C makes
+
+
+def _add_gives(program: _Program, guard: g.Gives) -> None:
+    """Places in C: the sources, the expected object and the functions, the constants, the results."""
+    functions = tuple(dict.fromkeys([fn for fn, _ in guard.calls]))
+    if any(len(places) > _MOST_ARGS for _, places in guard.calls):
+        program.relate("predicate", guard.items, fn=guard.holds)
+        return
+    n, more = len(guard.items), 1 + len(functions)
+    code: list[int] = []
+    for fn, places in guard.calls:
+        code += (n + 1 + functions.index(fn), len(places))
+        code += [place if place < n else place + more for place in places]
+    program.relate("gives", guard.items, fn=(tuple(code), (guard.expected, *functions, *guard.constants)))
+
+
 def _add_predicate(program: _Program, guard: g.Predicate) -> None:
     program.relate("predicate", guard.items, fn=guard.fn)
 
@@ -302,6 +319,7 @@ _ADD: dict[type[g.Guard], Callable[[_Program, Any], None]] = {
     g.NoOverlap: _add_memory_relation,
     g.StorageOffset: _add_memory_relation,
     g.GlobalState: _add_global_state,
+    g.Gives: _add_gives,
     g.Predicate: _add_predicate,
     g.SizeRelation: _add_size_relation,
 }

@@ -302,6 +302,17 @@ def _test_sizes(guard: g.SizeRelation, *values: Any) -> str | None:
     return None if held else f"found {pairs}"
 
 
+def _test_gives(guard: g.Gives, *values: Any) -> str | None:
+    try:
+        if guard.holds(*values):
+            return None
+        why = ""
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}; "
+    pairs = [f"{item.name()} = {s.describe_object(v)}" for item, v in zip(guard.items, values, strict=True)]
+    return f"{why}found {', '.join(pairs)}" if pairs else f"{why}the condition is false"
+
+
 def _test_predicate(guard: g.Predicate, *values: Any) -> str | None:
     try:
         return None if guard.fn(*values) else "the condition is false"
@@ -323,6 +334,7 @@ _TESTS: dict[type[g.Guard], Callable[..., str | None]] = {
     g.NoOverlap: _test_overlap,
     g.StorageOffset: _test_offset,
     g.GlobalState: lambda guard: guard.mismatch(),
+    g.Gives: _test_gives,
     g.Predicate: _test_predicate,
     g.SizeRelation: _test_sizes,
 }

@@ -6,14 +6,15 @@ Always: a guard is data that prints for a person; it holds user instances weakly
 
 from __future__ import annotations
 
+import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from graphlift.data import dataclass
 from graphlift.guards.sources import DictItem, Ref, Source, describe_object
-from graphlift.shapes.expr import Relation, Symbol
+from graphlift.shapes.expr import FloorDiv, Max, Min, Relation, SizeLike, Symbol, terms_of
 
 
 class _Absent:
@@ -405,6 +406,104 @@ class SizeRelation(Guard):
     def describe(self) -> str:
         names = {symbol: item.name() for symbol, item in zip(self.symbols, self.items, strict=True)}
         return self.relation.render(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Gives(Guard):
+    """The last of ``calls`` gives the very object `expected`; an exception is a failure.
+
+    Each call is a function, which has to be one written in C, and the places of its arguments: the values of `items`
+    come first, then `constants`, then what the calls before it gave. Made by `gives`.
+    """
+
+    calls: tuple[tuple[Callable[..., Any], tuple[int, ...]], ...]
+    items: tuple[Source, ...]
+    constants: tuple[Any, ...] = field(compare=False)
+    keys: tuple[Any, ...] = field(repr=False)  # what constants are compared by
+    expected: Any
+    text: str
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.items
+
+    def holds(self, *values: Any) -> bool:
+        """The meaning, for the values of `items`."""
+        known = [*values, *self.constants]
+        for fn, places in self.calls:
+            known.append(fn(*[known[k] for k in places]))
+        return known[-1] is self.expected
+
+    def describe(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """``fn(*args)`` of sources, constants and other calls; a call that occurs twice is made once."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+
+    def __init__(self, fn: Callable[..., Any], *args: Any) -> None:
+        object.__setattr__(self, "fn", fn)
+        object.__setattr__(self, "args", args)
+
+
+def gives(call: Call, expected: Any, text: str) -> Gives:
+    """The guard that ``call`` gives `expected`."""
+    order: dict[int, Call] = {}
+    pending: list[tuple[Call, bool]] = [(call, False)]
+    while pending:  # arguments before their calls; chains of calls can be long
+        at, ready = pending.pop()
+        if ready:
+            order.setdefault(id(at), at)
+        elif id(at) not in order:
+            pending.append((at, True))
+            pending += [(arg, False) for arg in at.args if type(arg) is Call]
+    given = [arg for each in order.values() for arg in each.args if type(arg) is not Call]
+    items = tuple(dict.fromkeys([arg for arg in given if isinstance(arg, Source)]))
+    constants = {_constant_or_id(arg): arg for arg in given if not isinstance(arg, Source)}
+    places: dict[Any, int] = {item: k for k, item in enumerate(items)}
+    places |= {key: len(items) + k for k, key in enumerate(constants)}
+    places |= {each: len(items) + len(constants) + k for k, each in enumerate(order)}
+
+    def place(arg: Any) -> int:
+        if isinstance(arg, Source):
+            return places[arg]
+        return places[id(arg) if type(arg) is Call else _constant_or_id(arg)]
+
+    calls = tuple([(each.fn, tuple(map(place, each.args))) for each in order.values()])
+    return Gives(calls, items, tuple(constants.values()), tuple(constants), expected, text)
+
+
+def size_call(size: SizeLike, sources: Mapping[Symbol, Source]) -> Any:
+    """The value of a size, as what `gives` takes."""
+    total: Any = None
+    for monomial, coefficient in terms_of(size):
+        product: Any = coefficient if coefficient != 1 or not monomial else None
+        for atom in monomial:
+            value = _atom_call(atom, sources)
+            product = value if product is None else Call(operator.mul, product, value)
+        total = product if total is None else Call(operator.add, total, product)
+    return 0 if total is None else total
+
+
+_ATOM_CALLS: dict[type, Any] = {FloorDiv: operator.floordiv, Min: min, Max: max}
+
+
+def _atom_call(atom: Any, sources: Mapping[Symbol, Source]) -> Any:
+    if isinstance(atom, Symbol):
+        return sources[atom]
+    return Call(_ATOM_CALLS[type(atom)], *[size_call(arg, sources) for arg in atom.args])
+
+
+def _constant_or_id(value: Any) -> tuple[Any, Any]:
+    try:
+        kind, key = constant_key(value)
+        return kind, key
+    except TypeError:
+        return _Absent, id(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ enum {
 enum { L_TYPE, L_ID, L_EQUAL, L_LENGTH, L_KEYS, L_HAS_KEY, L_TENSOR, L_TENSOR_SLOW };
 
 /* Relations between values already loaded. */
-enum { R_SAME, R_DISTINCT, R_NO_OVERLAP, R_OFFSET, R_PREDICATE, R_SIZES };
+enum { R_SAME, R_DISTINCT, R_NO_OVERLAP, R_OFFSET, R_PREDICATE, R_SIZES, R_GIVES };
 
 typedef struct {
     uint8_t kind;
@@ -66,7 +66,7 @@ typedef struct {
     int32_t *slots;
     int64_t distance;
     PyObject *fn; /* strong */
-    int64_t *program; /* R_SIZES */
+    int64_t *program; /* R_SIZES, R_GIVES */
     int32_t n_program;
 } Relation;
 

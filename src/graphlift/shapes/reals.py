@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..data import dataclass
-from .expr import Expr, Real, Relation, SizeLike, Symbol, evaluate, free
+from .expr import Expr, Real, Relation, SizeLike, Symbol, free
 
 if TYPE_CHECKING:
     from .table import SymbolTable
@@ -111,14 +111,22 @@ class Reals:
             self.table.fix([a], why)
         return self.table.specialize(a, why) if isinstance(a, Expr) else a
 
-    def parts(self, a: Any) -> Iterator[Expr]:
-        """What a float is computed of: those that come from outside, and sizes."""
-        made = self.made.get(a) if isinstance(a, Real) else None
-        if made is not None:
-            for arg in made.args:
-                yield from self.parts(arg)
-        elif isinstance(a, Expr):
-            yield a
+    def parts(self, a: Any) -> list[Expr]:
+        """What a float is computed of: those that come from outside, and sizes; each once."""
+        found: dict[Expr, None] = {}
+        seen: set[Expr] = set()
+        pending = [a]
+        while pending:
+            at = pending.pop()
+            if not isinstance(at, Expr) or at in seen:
+                continue
+            seen.add(at)
+            made = self.made.get(at) if isinstance(at, Real) else None
+            if made is None:
+                found[at] = None
+            else:
+                pending += reversed(made.args)
+        return list(found)
 
     def symbols(self, *numbers: Any) -> list[Symbol]:
         """What they are computed of, each once."""
@@ -129,16 +137,6 @@ class Reals:
             for s in sorted(free(part), key=lambda s: s.key)
         }
         return list(found)
-
-    def function(self, a: Any) -> Callable[[Mapping[Symbol, Any]], Any]:
-        """The value as a function of those of its symbols."""
-        made = self.made.get(a) if isinstance(a, Real) else None
-        if made is not None:
-            fn, parts = made.fn, [self.function(arg) for arg in made.args]
-            return lambda env: fn(*[part(env) for part in parts])
-        if isinstance(a, Real):
-            return lambda env: env[a]
-        return (lambda env: evaluate(a, env)) if isinstance(a, Expr) else lambda env: a
 
     def text(self, a: Any) -> str:
         """In the user's expressions."""

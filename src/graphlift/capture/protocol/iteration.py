@@ -6,6 +6,7 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...guards import ABSENT, Const, Predicate
+from ...guards import ABSENT, Call, Const, gives
 from ..attributes import python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
@@ -35,6 +36,7 @@ from ..trackers import (
     TupleVar,
     describe,
 )
+from ..wrapping import as_builtin
 
 
 def evaluate(cap: Capture, fn: Callable[..., Any], *values: Any, **kwargs: Any) -> Tracker:
@@ -79,6 +81,8 @@ def extend_from(cap: Capture, target: ListVar, iterable: Tracker) -> None:
         extend_list(cap, target, iterate(cap, iterable))
         return
     iterator = get_iter(cap, iterable)
+    if type(iterable) is ObjectVar:
+        _ask_length(cap, iterable)
     while True:
         try:
             item = next_item(cap, iterator)
@@ -91,7 +95,7 @@ def change_list(cap: Capture, target: ListVar | DequeVar) -> list[Tracker]:
     """The items, to be changed in place."""
     if target.real is not None:
         if not target.mutated:
-            for cls in set(map(type, target.real)):
+            for cls in set(map(type, as_builtin(target.real, "__iter__"))):
                 cap.let_go(cls)
         target.mutated = True
         cap.mark_changed(target)
@@ -234,12 +238,13 @@ def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
         return list(value.known.values())
     if value.real is None or value.mutated:
         return [value.known[key] for key in value.cls(value.known)]
-    ordered = list(value.real)
+    ordered = list(as_builtin(value.real, "__iter__"))
     if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
+        base = set if isinstance(value.real, set) else frozenset
         cap.guard(
-            Predicate(
-                lambda found: list(found) == ordered,
-                (value.source,),
+            gives(
+                Call(operator.eq, Call(list, Call(base.__iter__, value.source)), ordered),
+                True,
                 f"list({value.source.name()}) == {ordered!r}",
             )
         )
@@ -273,10 +278,33 @@ def iterate(cap: Capture, value: Tracker) -> list[Tracker]:
     value = cap.realize(value)
     if type(value) in (TupleVar, ListVar):
         return [cap.realize(item) for item in value.items]  # type: ignore[attr-defined]
-    iterator = get_iter(cap, value)
+    return _rest(cap, get_iter(cap, value))
+
+
+def _rest(cap: Capture, iterator: Tracker) -> list[Tracker]:
     items = []
     while True:
         try:
             items.append(next_item(cap, iterator))
         except Exhausted:
             return items
+
+
+def gather(cap: Capture, value: Tracker) -> list[Tracker]:
+    """All items, for what asks first how many there may be: a list, a tuple, the arguments of a call."""
+    value = cap.realize(value)
+    if type(value) is not ObjectVar:
+        return iterate(cap, value)
+    iterator = get_iter(cap, value)
+    _ask_length(cap, value)
+    return _rest(cap, iterator)
+
+
+def _ask_length(cap: Capture, value: ObjectVar) -> None:
+    """``operator.length_hint(value)`` for what a class written in Python does in it."""
+    if isinstance(cap.type_attr(value.cls, "__length_hint__"), types.FunctionType):
+        raise Break("unsupported-object", f"a {value.cls.__name__} with a __length_hint__")
+    if isinstance(cap.type_attr(value.cls, "__len__"), types.FunctionType):
+        from .. import polyfills
+
+        call(cap, ConstVar(polyfills.ask_length), [value], {})
