@@ -49,6 +49,7 @@ from .frame import inline
 from .mirror import run
 from .protocol import (
     evaluate,
+    gather,
     iterate,
     length,
     make_slice,
@@ -423,12 +424,12 @@ for _cls in (int, float, complex):
 
 @rule(list)
 def _list(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return ListVar(list(iterate(cap, args[0])) if args else [])
+    return ListVar(list(gather(cap, args[0])) if args else [])
 
 
 @rule(tuple)
 def _tuple(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return TupleVar(list(iterate(cap, args[0])) if args else [])
+    return TupleVar(list(gather(cap, args[0])) if args else [])
 
 
 @rule(set)

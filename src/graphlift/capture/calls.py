@@ -628,7 +628,7 @@ _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     """A fresh instance as the C-level ``__new__`` of its base makes it."""
     from .exception_rules import new_group
-    from .protocol import evaluate, iterate
+    from .protocol import evaluate, gather, iterate
 
     if cls.__flags__ & _IS_ABSTRACT:
         evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
@@ -644,7 +644,7 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     if issubclass(cls, BaseException):
         result.slots["args"] = TupleVar(list(args))
     elif issubclass(cls, tuple):
-        result.payload = TupleVar(iterate(cap, args[0]) if args else [])
+        result.payload = TupleVar(gather(cap, args[0]) if args else [])
     elif issubclass(cls, (dict, OrderedDict)):
         result.payload = DictVar({}, cls=OrderedDict if issubclass(cls, OrderedDict) else dict)
         if issubclass(cls, defaultdict):
@@ -662,6 +662,8 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
         result.payload = call(cap, ConstVar(base), args, {})
     elif cls is not object and (not cls.__flags__ & (1 << 9) or not _plain_layout(cls)):
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
+    if type(result.payload) in (ListVar, DictVar, SetVar):
+        cap.holders[id(result.payload)] = result
     return result
 
 

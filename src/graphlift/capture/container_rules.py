@@ -28,6 +28,7 @@ from .protocol import (
     key_error,
     length,
     mapping_items,
+    payload_of,
     set_item,
 )
 from .rules import rule
@@ -54,6 +55,14 @@ def own(cap: Capture, tracker: Tracker, kind: type) -> Any:
         tracker = tracker.payload
     if type(tracker) is not kind:
         raise Break("unsupported-object", f"container method on a {describe(tracker)}")
+    return tracker
+
+
+def unordered(cap: Capture, tracker: Tracker) -> Tracker:
+    """The receiver of a method of dict's that looks at the order: an OrderedDict has another one beside it."""
+    found = payload_of(cap.realize(tracker))
+    if type(found) is DictVar and issubclass(found.cls, collections.OrderedDict):
+        raise Break("unsupported-object", "the order of an OrderedDict as a plain dict has it")
     return tracker
 
 
@@ -233,14 +242,20 @@ def _view(kind: str) -> None:
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return DictViewVar(own(cap, args[0], DictVar), kind)
 
-    rule(getattr(dict, kind), getattr(collections.OrderedDict, kind))(handler)
+    rule(getattr(collections.OrderedDict, kind))(handler)
+    rule(getattr(dict, kind))(lambda cap, args, kwargs: handler(cap, [unordered(cap, args[0])], kwargs))
     view_type = type(getattr({}, kind)())
-    rule(view_type.__iter__)(lambda cap, args, kwargs: get_iter(cap, args[0]))
-    rule(view_type.__len__)(lambda cap, args, kwargs: ConstVar(length(cap, args[0])))
+    rule(view_type.__iter__)(lambda cap, args, kwargs: get_iter(cap, own(cap, args[0], DictViewVar)))
+    rule(view_type.__len__)(lambda cap, args, kwargs: ConstVar(length(cap, own(cap, args[0], DictViewVar))))
 
 
 for _kind in ("keys", "values", "items"):
     _view(_kind)
+
+
+@rule(dict.__iter__)
+def _dict_iter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return get_iter(cap, payload_of(unordered(cap, args[0])))
 
 
 # --- set --------------------------------------------------------------------------------------------------------------------

@@ -188,11 +188,21 @@ def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return cap.emit("call_method", "flip", [value, ConstVar(0)], {}, lambda t, d: t.flip(d))
     if type(value) is ObjectVar and isinstance(cap.type_attr(value.cls, "__reversed__"), types.FunctionType):
         return call_special(cap, value, "__reversed__", [])
-    if type(value) is ObjectVar and value.payload is None:
+    if type(value) is ObjectVar and _goes_by_index(cap, value):
         if any(cap.type_attr(value.cls, name) is ABSENT for name in ("__len__", "__getitem__")):
             return refuse(cap, reversed, args, kwargs)
         return call(cap, ConstVar(polyfills.reversed_by_index), [value], {})
     return reverse_iter(cap, payload_of(value))
+
+
+def _goes_by_index(cap: Capture, value: ObjectVar) -> bool:
+    """Whether ``reversed(value)`` asks the class for length and items; lists and dicts know the way back themselves."""
+    if value.payload is None:
+        return True
+    if hasattr(python_type(value.payload), "__reversed__"):
+        return False
+    asked = (cap.type_attr(value.cls, name) for name in ("__len__", "__getitem__"))
+    return any(isinstance(method, types.FunctionType) for method in asked)
 
 
 def reverse_iter(cap: Capture, value: Tracker) -> Tracker:

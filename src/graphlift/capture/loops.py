@@ -16,7 +16,7 @@ from .called_iterators import CalledIter, ReversedIter
 from .capture import Capture
 from .frame import STORES, CallIter, DictIter, IteratorVar, RangeIter, SeqIter
 from .trackers import LazyVar, ListVar, Tracker, TupleVar
-from .wrapping import WRAPPERS
+from .wrapping import WRAPPERS, as_builtin
 
 ITEMS, ENUMERATE, ZIP, DICT = range(4)
 _PLAIN = (list, tuple, range, str)
@@ -24,7 +24,7 @@ _PLAIN = (list, tuple, range, str)
 
 def iterator_at(sequence: Any, position: int) -> Any:
     """An iterator over ``sequence`` that has already given ``position`` items."""
-    iterator = iter(sequence)
+    iterator = as_builtin(sequence, "__iter__")
     if position:
         put_at(iterator, sequence, position)
     return iterator
@@ -98,6 +98,8 @@ def _call_expr(residual: Any, tracker: CallIter) -> str | None:
 
 def _is_loop(cap: Capture, part: Tracker) -> bool:
     """Whether `loop_expr` makes a LoopIter of it: a subclass of list or tuple may come as its payload."""
+    if id(getattr(part, "owner", None)) in cap.holders:
+        return False
     if type(part) is SeqIter:
         source = part.owner.source
         return source is None or any(TypeIs(source, kind) in cap.guards for kind in _PLAIN)

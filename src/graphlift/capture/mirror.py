@@ -501,7 +501,7 @@ def _methods() -> dict[str, Any]:
     }
     for name in ("__index__", "__int__", "__float__", "__complex__", "__trunc__", "__floor__", "__ceil__"):
         table[name] = _special(name, breaks_on_tensors=True)
-    for name in ("__round__", "__divmod__", "__rdivmod__", "__reversed__", "__bytes__"):
+    for name in ("__round__", "__divmod__", "__rdivmod__", "__reversed__", "__bytes__", "__length_hint__"):
         table[name] = _special(name)
     for symbol, (_, name, reflected) in BINARY.items():
         table[name] = _forwarded(lambda cap, a, b, *, s=symbol: binary(cap, s, a, b))

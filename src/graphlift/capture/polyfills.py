@@ -126,6 +126,13 @@ def iterate_by_index(obj):
         index += 1
 
 
+def ask_length(obj):
+    try:
+        len(obj)
+    except TypeError:
+        pass
+
+
 def reversed_by_index(obj):
     for index in range(len(obj) - 1, -1, -1):
         yield obj[index]

@@ -62,6 +62,7 @@ from .trackers import (
     TupleVar,
     describe,
 )
+from .wrapping import CONTAINERS, as_builtin
 
 _LITERALS = frozenset({int, bool, str, type(None), type(...)})
 
@@ -191,6 +192,9 @@ class Residual:
         if id(tracker) in self.cap.inside:
             detail = f"a {describe(tracker)} at a graph break or returned"
             raise RunEagerly("unsupported-object", detail, earlier=self.cap.inside[id(tracker)])
+        holder = self.cap.holders.get(id(tracker))
+        if holder is not None:
+            return self.expr(holder)
         known = self.memo.get(id(tracker))
         if known is not None:
             if id(tracker) in self.open:
@@ -298,6 +302,7 @@ class Residual:
             detail = f"a {tracker.cls.__name__} that is open at a graph break"
             raise RunEagerly("context-manager", detail, earlier=self.cap.entered[id(tracker)])
         name = self.memo[id(tracker)] = self.fresh("v")
+        self.open.add(id(tracker))
         cls = self.constant(tracker.cls)
         payload = tracker.payload
         own = OBJECT_BUILDERS.get(tracker.cls)
@@ -354,6 +359,7 @@ class Residual:
         if tracker.attrs.known:
             items = ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.attrs.known.items())
             self.line(f"{name}.__dict__.update({{{items}}})")
+        self.open.discard(id(tracker))
         return name
 
     def _exception(self, tracker: ObjectVar, cls: str) -> str:
@@ -433,7 +439,15 @@ class Residual:
         return f"super({self.constant(tracker.cls)}, {self.expr(tracker.self_var)})"
 
     def _view(self, tracker: DictViewVar) -> str:
-        return f"{self.expr(tracker.owner)}.{tracker.kind}()"
+        return self._of_builtin(tracker.owner, tracker.kind)
+
+    def _of_builtin(self, owner: Any, method: str) -> str:
+        """A call of a method of a container's as the builtin class has it."""
+        made = self.expr(owner)
+        fresh = owner.source is None and id(owner) not in self.cap.holders
+        if fresh or type(getattr(owner, "real", None)) in CONTAINERS:
+            return f"iter({made})" if method == "__iter__" else f"{made}.{method}()"
+        return f"{self.constant(as_builtin)}({made}, {method!r})"
 
     def _id(self, tracker: IdVar) -> str:
         return f"id({self.expr(tracker.target)})"
@@ -450,7 +464,7 @@ class Residual:
         if id(tracker.owner) not in self.cap.changed:
             return self._keep(tracker, "it", f"{self.constant(iterator_at)}({owner}, {tracker.position})")
         # A position behind the end of the list as it was counts only once the list has grown.
-        name = self._keep(tracker, "it", f"iter({owner})")
+        name = self._keep(tracker, "it", self._of_builtin(tracker.owner, "__iter__"))
         self.late.append(f"{self.constant(put_at)}({name}, {owner}, {tracker.position})")
         return name
 
@@ -469,13 +483,14 @@ class Residual:
         if not untouched:
             detail = f"an iterator over a {describe(owner)} that the region has changed"
             raise RunEagerly("unsupported-object", detail, earlier=tracker.birth.step)
-        made = self.expr(owner)
         if type(tracker) is DictIter:
-            kind = type(owner.real) if owner.real is not None else owner.cls
-            base = OrderedDict if issubclass(kind, OrderedDict) else dict
-            plain = kind in (dict, OrderedDict)
-            made = f"{made}.{tracker.kind}()" if plain else f"{self.constant(base)}.{tracker.kind}({made})"
-        return self._keep(tracker, "it", f"{self.constant(advanced)}(iter({made}), {tracker.position})")
+            made = f"iter({self._of_builtin(owner, tracker.kind)})"
+        else:
+            made = self._of_builtin(owner, "__iter__")
+        if self.open & {id(owner), id(self.cap.holders.get(id(owner)))}:
+            detail = f"an iterator that is inside of the {describe(owner)} that it goes over"
+            raise RunEagerly("unsupported-object", detail, earlier=tracker.birth.step)
+        return self._keep(tracker, "it", f"{self.constant(advanced)}({made}, {tracker.position})")
 
     def _range_iterator(self, tracker: RangeIter) -> str:
         rest = tracker.values[tracker.position :]
@@ -512,7 +527,10 @@ class Residual:
         if tracker.done:
             return self._keep(tracker, "it", f"reversed({'[]' if type(tracker.owner) is ListVar else '()'})")
         owner = self.expr(tracker.owner)
-        name = self._keep(tracker, "it", f"reversed({owner})")
+        text = f"reversed({owner})"
+        if type(tracker.owner) is ListVar:
+            text = self._of_builtin(tracker.owner, "__reversed__")
+        name = self._keep(tracker, "it", text)
         target = self.late if id(tracker.owner) in self.cap.changed else self.lines
         target.append(f"{self.constant(put_at)}({name}, {owner}, {tracker.position})")
         return name

@@ -19,6 +19,7 @@ from ..frame import Frame
 from ..protocol import (
     change_set,
     extend_list,
+    gather,
     get_iter,
     is_iterable,
     iterate,
@@ -111,7 +112,7 @@ def _list_extend(cap: Capture, frame: Frame, n: int) -> None:
     packed = cap.realize(frame.stack.pop())
     if not is_iterable(cap, packed):
         raise cap.raise_(TypeError, f"Value after * must be an iterable, not {python_type(packed).__name__}")
-    extend_list(cap, frame.stack[-n], iterate(cap, packed))  # type: ignore[arg-type]
+    extend_list(cap, frame.stack[-n], gather(cap, packed))  # type: ignore[arg-type]
 
 
 @op("SET_UPDATE")

@@ -14,10 +14,10 @@ from ..calls import call
 from ..capture import DIRECT, Capture
 from ..frame import RETURN, YIELD, Frame, GeneratorVar, finish_send
 from ..protocol import (
+    gather,
     get_iter,
     is_iterable,
     is_same,
-    iterate,
     mapping_items,
     next_item,
 )
@@ -80,7 +80,7 @@ def _star_arguments(cap: Capture, fn: Tracker, packed: Tracker) -> list[Tracker]
         home = cap.value_of(module) if module is not None else None
         shown = f"{cap.value_of(name)}()" if home in (None, "builtins") else f"{home}.{cap.value_of(name)}()"
         raise cap.raise_(TypeError, f"{shown} argument after * must be an iterable, not {cls.__name__}")
-    return iterate(cap, packed)
+    return gather(cap, packed)
 
 
 @op("RETURN_VALUE")

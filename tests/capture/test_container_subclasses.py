@@ -1,0 +1,264 @@
+"""Subclasses of builtin containers, made inside and outside, whose iterators and views are alive at graph breaks.
+
+In: classes with and without methods of their own. Out: tests, each against eager.
+Always: iterators and views go over the object itself, and the program's own methods run as often as in eager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import graphlift
+from benchmarks.compilers import Compiler
+
+from .program import outcome, program
+
+
+class Asked:
+    """Counts which of its methods run."""
+
+    def __len__(self):
+        self.log.append("len")
+        return super().__len__()
+
+    def __iter__(self):
+        self.log.append("iter")
+        return super().__iter__()
+
+    def __contains__(self, item):
+        self.log.append("in")
+        return super().__contains__(item)
+
+
+class Items(list):
+    pass
+
+
+class AskedItems(Asked, list):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.log = []
+
+    def __reversed__(self):
+        self.log.append("reversed")
+        return super().__reversed__()
+
+
+class AskedTable(Asked, dict):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.log = []
+
+    def keys(self):
+        self.log.append("keys")
+        return super().keys()
+
+    def values(self):
+        self.log.append("values")
+        return super().values()
+
+
+class Ordered(OrderedDict):
+    pass
+
+
+class Defaults(defaultdict):
+    pass
+
+
+class Table(dict):
+    pass
+
+
+class Names(set):
+    pass
+
+
+class AskedNames(Asked, set):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.log = []
+
+
+class Sevens(tuple):
+    def __getitem__(self, index):
+        return 7
+
+
+def walk_list(x: Tensor, items: Any, steps: Callable[[Any], Any]) -> Any:
+    seen = []
+    for item in steps(items):
+        items[0] = 99
+        graphlift.graph_break()
+        seen.append(item)
+        if len(items) < 6:
+            items.append(len(seen))
+    return x + 1, seen, list(items), getattr(items, "log", None)
+
+
+def shorten_list(x: Tensor, items: Any, steps: Callable[[Any], Any]) -> Any:
+    seen = []
+    iterator = iter(steps(items))
+    next(iterator, None)
+    items.clear()
+    graphlift.graph_break()
+    items += [7, 8, 9]
+    return x + 1, seen, list(iterator), getattr(items, "log", None)
+
+
+def walk_dict(x: Tensor, table: Any, steps: Callable[[Any], Any]) -> Any:
+    seen = []
+    view = steps(table)
+    for item in view:
+        graphlift.graph_break()
+        seen.append(item)
+        table["b"] = len(seen)
+    iterator = iter(view)
+    seen.append(next(iterator, None))
+    try:
+        graphlift.graph_break()
+        table["c"] = 1
+        seen += iterator
+    except RuntimeError as error:
+        seen.append(str(error))
+    return x + 1, seen, dict(table), getattr(table, "log", None)
+
+
+def walk_set(x: Tensor, names: Any, steps: Callable[[Any], Any]) -> Any:
+    seen = []
+    try:
+        for item in steps(names):
+            graphlift.graph_break()
+            seen.append(item)
+            names.add(10)
+    except RuntimeError as error:
+        seen.append(str(error))
+    return x + 1, seen, len(names), getattr(names, "log", None)
+
+
+def plain(items: Any) -> Any:
+    return items
+
+
+def zipped(items: Any) -> Any:
+    return zip(items, items)
+
+
+def mapped(items: Any) -> Any:
+    return map(str, items)
+
+
+LISTS = (Items, AskedItems, list)
+DICTS = (Table, AskedTable, Ordered, Counter, lambda pairs: Defaults(int, pairs), dict, OrderedDict)
+WALKS = (
+    *((walk, cls, [1, 2, 3], step) for walk in (walk_list, shorten_list) for cls in LISTS
+      for step in (plain, reversed, enumerate, zipped, mapped)),
+    *((walk_dict, cls, {"a": 1, "b": 2}, step) for cls in DICTS
+      for step in (plain, dict.keys, dict.items, lambda table: table.values(), enumerate, mapped)),
+    *((walk_set, cls, {1, 2}, step) for cls in (Names, AskedNames, set, frozenset) for step in (plain, enumerate)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(len(WALKS)))
+def test_iterators_and_views_of_what_the_region_made(compiler: Compiler, index: int) -> None:
+    import torch
+
+    walk, cls, content, step = WALKS[index]
+
+    def inside(x: Tensor) -> Any:
+        return walk(x, cls(content), step)
+
+    compiled = compiler.compile(inside, backend="eager")
+    for _ in range(2):
+        expected, got = outcome(inside, torch.ones(2)), outcome(compiled, torch.ones(2))
+        assert got[1:] == expected[1:]
+        expected = outcome(walk, torch.ones(2), cls(content), step)
+        got = outcome(compiler.compile(walk, backend="eager"), torch.ones(2), cls(content), step)
+        assert got[1:] == expected[1:]
+
+
+@program(breaks=True)
+def test_containers_that_hold_iterators_over_themselves(x: Tensor):
+    items, table, plain_table = Items([1, 2]), Table(a=1, b=2), {"a": 1}
+    items.append(iter(items))
+    next(items[2])
+    table["it"] = plain_table["it"] = None
+    table["it"], plain_table["it"] = iter(table), iter(plain_table)
+    next(table["it"])
+    graphlift.graph_break()
+    return x + 1, next(items[2]), next(table["it"]), list(plain_table["it"])
+
+
+@program(breaks=True)
+def test_length_of_a_view_after_a_break(x: Tensor):
+    table = {"a": 1}
+    view = table.keys()
+    graphlift.graph_break()
+    table["b"] = 2
+    return x + len(view), list(view), "b" in view
+
+
+@program()
+def test_tuples_that_are_reversed_by_their_items(x: Tensor):
+    return x + 1, list(reversed(Sevens((1, 2)))), list(Sevens((1, 2)))
+
+
+@program(lambda: AskedItems([1, 2]), lambda: AskedTable({"a": 1}))
+def test_methods_of_subclasses_run_as_often_as_in_eager(x: Tensor, items: Any, table: Any):
+    items.append(3)
+    items.insert(0, 5)
+    table["b"] = 2
+    table.setdefault("c", 3)
+    found = 5 in items, "a" in table, len(items), len(table), sorted(items), sorted(table.values())
+    return x + 1, found, items.log, table.log
+
+
+class Sized:
+    """An iterable whose length is asked for by what makes lists, tuples and arguments of it."""
+
+    def __init__(self, error: Any = None) -> None:
+        self.log = []
+        self.error = error
+
+    def __iter__(self):
+        self.log.append("iter")
+        return iter(range(3))
+
+    def __len__(self):
+        self.log.append("len")
+        if self.error is not None:
+            raise self.error("no length")
+        return 3
+
+
+class Hinted(Sized):
+    def __length_hint__(self):
+        self.log.append("hint")
+        return 3
+
+
+USES = (
+    *(list, tuple, sorted, set, sum, lambda s: [*s], lambda s: (*s, 1), lambda s: {*s}, lambda s: [i for i in s]),
+    *(lambda s: [0].extend(s), lambda s: [0].__iadd__(s), lambda s: max(*s), lambda s: max(*s, 5), lambda s: Sevens(s)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", (Sized, Hinted))
+@pytest.mark.parametrize("error", (None, TypeError, NotImplementedError))
+def test_the_length_of_an_iterable_is_asked_for(compiler: Compiler, cls: Any, error: Any) -> None:
+    def fn(use: Any) -> Any:
+        sized = cls(error)
+        try:
+            result = use(sized)
+        except Exception as raised:
+            result = repr(raised)
+        return result, sized.log
+
+    compiled = compiler.compile(fn, backend="eager")
+    for use in USES:
+        assert compiled(use) == fn(use)
