@@ -51,7 +51,7 @@ OPTIMIZERS = {
     "adamax": (torch.optim.Adamax, {}, None),
     "nadam": (torch.optim.NAdam, {}, None),
     "rprop": (torch.optim.Rprop, {}, None),
-    "radam": (torch.optim.RAdam, {}, "context-manager"),
+    "radam": (torch.optim.RAdam, {}, None),
 }
 
 

@@ -586,6 +586,8 @@ def _first_line(code: types.CodeType) -> int:
 
 def _all_guards(cap: Capture) -> list[Any]:
     guards: list[Any] = [cap.global_state, *cap.guards]
+    if cap.questions.steps:
+        guards.append(cap.questions.guard(cap))
     sources = tuple(cap.builder.input_sources)
     if len(sources) > 1:
         guards.append(DistinctTensors(sources))

@@ -24,7 +24,8 @@ from .frame import inline
 from .graph_values import GRAPH_ARGUMENTS, to_graph
 from .protocol import iterate
 from .protocol.arithmetic import BINARY, UNARY, UNARY_OPERATORS
-from .protocol.comparison import OPERATORS
+from .protocol.comparison import COMPARE, OPERATORS, TRUTHS
+from .rerun import MADE
 from .residual import BUILDERS, Residual
 from .rules import rule
 from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, ListVar, NumberVar, TensorVar, Tracker, TupleVar
@@ -46,7 +47,7 @@ def _number(cap: Capture, fn: Callable[..., Any], args: Args) -> NumberVar:
 
 def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
     if symbol not in BINARY:
-        raise Break("tensor-item", "comparison of a number read from a tensor")
+        return ConstVar(_ask(cap, COMPARE[symbol][0], left, right))
     fn = BINARY[symbol][0]
     if TensorVar in (type(left), type(right)):
         return cap.emit("call_function", fn, [left, right], {}, fn)
@@ -54,6 +55,13 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
         if type(side) is not NumberVar and not (type(side) is ConstVar and type(side.value) in (int, float)):
             raise Break("tensor-item", "a number read from a tensor with something other than a number")
     return _number(cap, fn, [left, right])
+
+
+def _ask(cap: Capture, fn: Callable[..., Any], *args: Tracker) -> bool:
+    answer = cap.questions.ask(cap, fn, *[to_graph(cap, arg)[0] for arg in args])
+    if answer is None:
+        raise Break("data-dependent-branch", "a decision on a number read from a tensor")
+    return answer
 
 
 def _unary(cap: Capture, symbol: str, operand: NumberVar) -> Tracker:
@@ -70,6 +78,8 @@ def _text(residual: Residual, number: NumberVar) -> str:
     raise RunEagerly("tensor-item", "a number read from a tensor, which is kept", earlier=number.born)
 
 
+MADE[number_of] = ()
+TRUTHS[NumberVar] = lambda cap, number: _ask(cap, bool, number)
 OPERATORS[NumberVar] = _operate
 UNARY_OPERATORS[NumberVar] = _unary
 GRAPH_ARGUMENTS[NumberVar] = _argument

@@ -36,7 +36,7 @@ def may_run_again(builder: GraphBuilder, writes_last: bool) -> bool:
     nodes = list(_nodes(builder.graph))
     if builder.written_inputs() and not writes_last:
         return False
-    return all(map(_is_plain, nodes)) and (not draws(builder) or all(map(_on_cpu, nodes)))
+    return all(map(is_plain, nodes)) and (not draws(builder) or all(map(_on_cpu, nodes)))
 
 
 def draws(builder: GraphBuilder) -> bool:
@@ -46,8 +46,12 @@ def draws(builder: GraphBuilder) -> bool:
 
 def draws_since(builder: GraphBuilder, start: int) -> bool:
     """Whether what was appended to the graph when it had ``start`` nodes may draw random numbers."""
-    since = itertools.islice(builder.graph.nodes, start, None)
-    return any(_may_draw(node) for outer in since for node in (outer, *_inside(outer)))
+    return may_draw(itertools.islice(builder.graph.nodes, start, None))
+
+
+def may_draw(nodes: Iterable[fx.Node]) -> bool:
+    """Whether one of the nodes, or of the graphs inside them, may draw random numbers."""
+    return any(_may_draw(node) for outer in nodes for node in (outer, *_inside(outer)))
 
 
 def _nodes(graph: fx.Graph) -> Iterator[fx.Node]:
@@ -82,7 +86,7 @@ def _name(node: fx.Node) -> str:
     return getattr(target, "__name__", "")
 
 
-def _is_plain(node: fx.Node) -> bool:
+def is_plain(node: fx.Node) -> bool:
     """Whether the call is of an operator that does no more than compute: torch's own, or one declared to write nothing."""
     if node.op != "call_function":
         return True

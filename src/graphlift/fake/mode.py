@@ -549,6 +549,9 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
             remember(key, recipe)
     for f in fakes_in(tuple(targets.values()), []):
         f.home.constant = None
+    for listed in targets.values():
+        if isinstance(listed, (list, tuple)) and not torch.is_inference_mode_enabled():
+            torch.autograd.graph.increment_version(listed)  # eager does so below dispatch, for lists
     outs = [targets[r] if r is not None else mode.wrap(v) for r, v in zip(info.returns, recipe, strict=True)]
     return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
 

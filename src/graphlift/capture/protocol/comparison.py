@@ -37,7 +37,6 @@ from ..trackers import (
     IdVar,
     ListVar,
     MethodVar,
-    NumberVar,
     ObjectVar,
     OpaqueVar,
     SetVar,
@@ -78,12 +77,13 @@ def truth(cap: Capture, value: Tracker) -> bool:
     if kind is TensorVar:
         if value.fake.numel() != 1:  # type: ignore[attr-defined]
             raise Break("data-dependent-branch", f"truth of a tensor of shape {tuple(value.fake.shape)}")  # type: ignore
-        known = value_of(value.fake)  # type: ignore[attr-defined]
-        if known is None or is_customized(cap, value):  # type: ignore[arg-type]
+        if is_customized(cap, value):  # type: ignore[arg-type]
             raise Break("data-dependent-branch", "truth of a tensor")
-        return bool(known)
-    if kind is NumberVar:
-        raise Break("data-dependent-branch", "truth of a number read from a tensor")
+        known = value_of(value.fake)  # type: ignore[attr-defined]
+        answer = cap.questions.ask(cap, bool, value.node) if known is None else bool(known)  # type: ignore[attr-defined]
+        if answer is None:
+            raise Break("data-dependent-branch", "truth of a tensor")
+        return answer
     if kind is TruthVar:
         return cap.sizes.decide(value.relation)  # type: ignore[attr-defined]
     if kind is FloatVar:

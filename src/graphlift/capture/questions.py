@@ -1,0 +1,194 @@
+"""Branches on flags, counters and steps that the program keeps in tensors of one element.
+
+In: the truth of such a tensor, or of a comparison of numbers read from them. Out: the answer in this call, and one
+guard, which makes the same few operations on copies and must find the same answers.
+Always: what depends on a larger tensor, on random numbers, or on a change that cannot be made again is not answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from ..data import dataclass
+from ..fake import FakeTensor
+from ..guards import Predicate
+from .graph import GraphBuilder
+from .overriding import PLAIN_TENSORS
+from .rerun import is_plain, may_draw
+
+if TYPE_CHECKING:
+    from .capture import Capture
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """A node as it was when it was captured: its operation, on the results of earlier ones."""
+
+    node: fx.Node
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def run(self, values: dict[fx.Node, Any]) -> None:
+        args, kwargs = fx.map_arg((self.args, self.kwargs), values.__getitem__)
+        target: Any = self.node.target
+        fn = getattr(args[0], target) if self.node.op == "call_method" else target
+        values[self.node] = fn(*args[self.node.op == "call_method" :], **kwargs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    answer: bool
+    where: str
+
+    def ask(self, values: dict[fx.Node, Any]) -> bool:
+        return bool(self.fn(*fx.map_arg(self.args, values.__getitem__)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SameAnswers:
+    """Whether the questions have the answers that they had, for these inputs."""
+
+    inputs: tuple[fx.Node, ...]
+    steps: tuple[_Step | _Question, ...]
+
+    def __call__(self, *given: Tensor) -> bool:
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            values: dict[fx.Node, Any] = {n: t.clone() for n, t in zip(self.inputs, given, strict=True)}
+            for step in self.steps:
+                if type(step) is _Step:
+                    step.run(values)
+                elif step.ask(values) != step.answer:  # type: ignore[union-attr]
+                    return False
+        return True
+
+
+class Questions:
+    """What one capture has asked so far."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[fx.Node, int] = {}
+        self.values: dict[fx.Node, Any] = {}
+        self.steps: list[_Step | _Question] = []
+
+    def guard(self, cap: Capture) -> Predicate:
+        """The answers are what they were."""
+        sources = tuple(cap.builder.input_sources[i] for i in self.inputs.values())
+        asked = [f"{step.where} is {step.answer}" for step in self.steps if type(step) is _Question]
+        same = SameAnswers(tuple(self.inputs), tuple(self.steps))
+        return Predicate(same, sources, f"what is asked of tensors at {', at '.join(dict.fromkeys(asked))}")
+
+    def ask(self, cap: Capture, fn: Callable[..., Any], *args: Any) -> bool | None:
+        """``bool(fn(*args))`` of nodes and constants in this call; None where it cannot be asked again."""
+        sets_dtype = any(setter is torch._C._set_default_dtype for setter, _ in cap.state_log)
+        if type(cap.builder) is not GraphBuilder or cap.is_faking or cap.modes or sets_dtype:
+            return None
+        nodes = _made_by(cap.builder.graph, [arg for arg in args if isinstance(arg, fx.Node)])
+        places = {n: i for i, n in enumerate(n for n in cap.builder.graph.nodes if n.op == "placeholder")}
+        if not all(_is_small(cap, node, places.get(node)) for node in nodes):
+            return None
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            try:
+                for node in nodes:
+                    self._run(cap, node, places.get(node))
+                if any(self._is_changed_elsewhere(cap, node) for node in nodes):
+                    return None
+                question = _Question(fn, args, False, cap._where().rpartition("/")[2])
+                answer = question.ask(self.values)
+            except Exception:  # the program's own: it is to meet it itself
+                return None
+        self.steps.append(_Question(fn, args, answer, question.where))
+        return answer
+
+    def _run(self, cap: Capture, node: fx.Node, place: int | None) -> None:
+        if node in self.values:
+            return
+        if place is not None:
+            self.values[node] = cap.builder.input_tensors[place].clone()
+            self.inputs[node] = place
+        else:
+            step = _Step(node, node.args, dict(node.kwargs))
+            step.run(self.values)
+            self.steps.append(step)
+
+    def _is_changed_elsewhere(self, cap: Capture, node: fx.Node) -> bool:
+        """Whether the graph has written a tensor by what was not made again."""
+        value, fake = self.values[node], node.meta["val"]
+        if not isinstance(value, Tensor):
+            return False
+        before = cap.builder.input_versions[self.inputs[node]][1] if node in self.inputs else 0
+        return value._version != fake._version - before  # type: ignore[operator]
+
+
+def _made_by(graph: fx.Graph, wanted: list[fx.Node]) -> list[fx.Node]:
+    """The nodes that make the ``wanted`` ones, or write the memory that these are read from, in order."""
+    needed, homes = dict.fromkeys(wanted), _homes(wanted)
+    for node in reversed(graph.nodes):
+        if node in needed or not homes.isdisjoint(_homes(_written(node))):
+            needed.update(dict.fromkeys((node, *node.all_input_nodes)))
+            homes |= _homes([node, *node.all_input_nodes])
+    return [node for node in graph.nodes if node in needed]
+
+
+def _homes(nodes: list[fx.Node]) -> set[int]:
+    """The storages of the nodes' tensors."""
+    values = [node.meta.get("val") for node in nodes]
+    flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])]
+    return {id(value.home) for value in flat if isinstance(value, FakeTensor)}
+
+
+_INPLACE = frozenset(
+    "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift setitem".split()
+)
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """What an operation may write: what is said to be written, and of those that do not say it all they are given."""
+    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    if not is_plain(node) or "norm" in name:  # which keep running statistics
+        return node.all_input_nodes
+    inplace = name in _INPLACE or (name.endswith("_") and not name.endswith("__"))
+    found: list[fx.Node] = []
+    fx.map_arg((node.args[:1] if inplace else (), node.kwargs.get("out")), found.append)
+    return found
+
+
+def _is_small(cap: Capture, node: fx.Node, place: int | None) -> bool:
+    """Whether a node gives one element on the CPU, or numbers, and always the same from the same."""
+    value = node.meta.get("val")
+    if not all(map(_is_number, value if isinstance(value, (list, tuple)) else [value])):
+        return False
+    if node.op == "placeholder":
+        return place is not None and place < len(cap.builder.input_tensors) and _is_own(cap, place)
+    plain = node.op in ("call_function", "call_method") and is_plain(node) and not may_draw([node])
+    return plain and "empty" not in str(node.target)
+
+
+def _is_number(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return value is None or isinstance(value, (int, float))
+    fixed = all(type(size) is int for size in value.shape)
+    plain = value.device.type == "cpu" and value.layout is torch.strided and not value.is_inference()
+    return fixed and plain and value.numel() == 1
+
+
+def _is_own(cap: Capture, place: int) -> bool:
+    """Whether an input shares its memory with none that the graph writes so far; guards see to it that this stays so."""
+    builder = cap.builder
+    real = builder.input_tensors[place]
+    if (
+        type(real) not in PLAIN_TENSORS
+        or place in builder.arrays
+        or builder.input_sources[place] in cap.varying
+    ):
+        return False
+    home = real.untyped_storage()._cdata
+    return all(
+        i == place or builder.input_tensors[i].untyped_storage()._cdata != home
+        for i in builder.written_inputs()
+    )
