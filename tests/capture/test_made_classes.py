@@ -354,6 +354,35 @@ def test_prepare(x: Tensor):
     return x + P.a, P.prepared, P.z, P.inited, P.made > 2
 
 
+class PlainPrepareMeta(type):
+    def __prepare__(name, bases, **kw):
+        return {"prepared": name, **kw}
+
+    def __new__(mcs, name, bases, ns, **kw):
+        return super().__new__(mcs, name, bases, ns)
+
+    def __init__(cls, name, bases, ns, **kw):
+        super().__init__(name, bases, ns)
+
+
+class NoNamespaceMeta(type):
+    __prepare__ = staticmethod(lambda *args, **kw: len(args))
+
+
+@program()
+def test_prepare_as_a_plain_function(x: Tensor):
+    class P(metaclass=PlainPrepareMeta, z=3):
+        a = 1
+
+    try:
+
+        class Q(metaclass=NoNamespaceMeta):
+            pass
+
+    except TypeError as error:
+        return x + P.a, P.prepared, P.z, str(error)
+
+
 @program()
 def test_abstract(x: Tensor):
     class P(abc.ABC):

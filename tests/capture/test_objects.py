@@ -178,6 +178,23 @@ def test_locals_and_introspection(x: Tensor):
     return x + n, sorted(locals())
 
 
+def _executed(x: Tensor):
+    exec("made = 5")
+    return eval("made") + x
+
+
+@program(breaks=True)
+def test_calls_share_the_dictionary_of_the_variables(x: Tensor):
+    y = x + 1
+    exec("found = 3")
+    first = locals()
+    seen = []
+    for step in range(2):
+        seen.append(locals().get("kept"))
+        locals()["kept"] = step
+    return y, first is locals(), locals()["found"], seen, _executed(y)
+
+
 @program(lambda: memoryview(b"ab"), lambda: bytearray(b"cd"), breaks=True)
 def test_buffers(x: Tensor, view, array):
     array.append(5)

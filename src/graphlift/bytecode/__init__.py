@@ -17,10 +17,12 @@ from graphlift.bytecode.continuation import (
     under_way,
 )
 from graphlift.bytecode.decode import DecodeError, decode
+from graphlift.bytecode.dialect import JUMPS
 from graphlift.bytecode.instr import CodeInfo, Handler, Instr
 from graphlift.bytecode.version import NULL_FIRST
 
 __all__ = [
+    "JUMPS",
     "NULL_FIRST",
     "CodeInfo",
     "ContinuationUnsupported",

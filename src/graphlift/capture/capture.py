@@ -177,7 +177,7 @@ class Capture:
         self.made: dict[int, tuple[Any, Tracker | None, int]] = {}
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
-        self.mortal: set[int] = set()  # those of them with a `__del__`
+        self.mortal: set[int] = set()  # those of them whose end runs code
         self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
         self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
@@ -599,23 +599,24 @@ class Capture:
     def enter_with(self, values: tuple[Any, ...]) -> None:
         """Remember what the frame is entered with: the region holds it to its end."""
         self.given = [value for value in values if type(value) not in PLAIN_CONSTANTS]
-        self.mortal = {id(value) for value in self.given if has_finalizer(type(value))}
+        self.mortal = {id(value) for value in self.given if has_finalizer(type(value)) or _is_watched(value)}
 
-    def let_go(self, cls: type) -> None:
-        """The region drops a reference to a pre-existing object of this class, which is replayed at its end."""
-        if has_finalizer(cls):
-            raise Break("unsupported-mutation", f"a {cls.__name__} is let go, whose __del__ may run then")
+    def let_go(self, value: Any) -> None:
+        """The region drops a reference to a pre-existing object, which is replayed at its end."""
+        if has_finalizer(type(value)) or _is_watched(value):
+            what = f"a {type(value).__name__} is let go, whose __del__ or callbacks of weak references may run then"
+            raise Break("unsupported-mutation", what)
 
     def drop(self, tracker: Tracker | None) -> None:
         """A frame drops a value; asked only where the frame was entered with objects that notice it."""
         value = tracker.obj if type(tracker) is ObjectVar else getattr(tracker, "value", None)
         if id(value) in self.mortal:
-            self.let_go(type(value))
+            self.let_go(value)
 
     def dict_set(self, var: DictVar, key: Any, value: Tracker) -> None:
         if var.real is not None:
             if not isinstance(key, TrackerKey):
-                self.let_go(type(dict.get(var.real, key)))
+                self.let_go(dict.get(var.real, key))
             self.mark_changed(var)
             var.log.append(("set", key, value))
         var.known[key] = value
@@ -626,7 +627,7 @@ class Capture:
             return False
         if var.real is not None:
             if not isinstance(key, TrackerKey):
-                self.let_go(type(dict.get(var.real, key)))
+                self.let_go(dict.get(var.real, key))
             self.mark_changed(var)
             var.log.append(("del", key, None))
         var.known.pop(key, None)
@@ -636,8 +637,8 @@ class Capture:
 
     def dict_clear(self, var: DictVar) -> None:
         if var.real is not None:
-            for cls in set(map(type, dict.values(var.real))):
-                self.let_go(cls)
+            for value in dict.values(var.real):
+                self.let_go(value)
             self.mark_changed(var)
             var.log = [("clear", None, None)]
         var.known = {}
@@ -800,3 +801,8 @@ def key_value(key: Any) -> Any:
     if isinstance(key, TrackerKey):
         raise NotConst
     return key
+def _is_watched(value: Any) -> bool:
+    """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`."""
+    return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))
+
+

@@ -204,15 +204,14 @@ def _prepare(cap: Capture, meta: type, name: Tracker, bases: tuple[type, ...], k
         prepare: Any = meta.__prepare__
         named = {key: cap.value_of(value) for key, value in kwargs.items()}
         return _made_value(cap, prepare(cap.value_of(name), bases, **named))
+    if cap.type_attr(meta, "__prepare__") is type.__dict__["__prepare__"]:
+        return DictVar({})
     prepare = get_attr(cap, _class(meta), "__prepare__")
-    if type(prepare) is ConstVar or (
-        getattr(getattr(prepare, "func", None), "value", None) is type.__prepare__
-    ):
-        return DictVar({})
-    raw = cap.type_attr(meta, "__prepare__")
-    if not isinstance(getattr(raw, "__func__", raw), types.FunctionType):
-        return DictVar({})
-    return call(cap, prepare, [name, TupleVar([_class(base) for base in bases])], kwargs)
+    made = cap.realize(call(cap, prepare, [name, TupleVar([_class(base) for base in bases])], kwargs))
+    if cap.type_attr(python_type(made), "__getitem__") is ABSENT:
+        text = f"{meta.__name__}.__prepare__() must return a mapping, not {python_type(made).__name__}"
+        raise cap.raise_(TypeError, text)
+    return made
 
 
 def _made_value(cap: Capture, value: Any) -> Tracker:

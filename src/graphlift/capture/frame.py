@@ -9,13 +9,14 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import torch
 
-from ..bytecode import CodeInfo, ResumePoint, decode, origin
+from ..bytecode import JUMPS, CodeInfo, ResumePoint, decode, origin
 from ..data import dataclass
 from ..guards import Attr, Const, DictItem, IdIs, SeqItem
 from .breaks import Break, Exhausted, Raised, Stopped
@@ -301,6 +302,8 @@ def call_code(
     """Run an inlined Python function to its end (or wrap it up as a generator)."""
     if len(cap.frames) >= INLINE_DEPTH_LIMIT:
         raise Break("inline-limit", f"{code.co_qualname} at depth {len(cap.frames)}")
+    if shares_variables(code):
+        raise Break("frame-introspection", f"{code.co_qualname} calls locals() or its kin several times")
     frame = Frame(code, globals_var, func)
     frame.locals = bound
     for name, cell in zip(code.co_freevars, closure):
@@ -659,6 +662,28 @@ def is_library_code(code: CodeType) -> bool:
     return code.co_filename.startswith(_LIBRARIES) and (
         "-packages/" not in code.co_filename or code.co_filename.startswith(_LIBRARIES[0])
     )
+
+
+#: Builtins that see the dictionary of a frame's variables, and those of them after which others see a change.
+_SEE_VARIABLES = frozenset(("locals", "vars", "dir", "eval", "exec"))
+_CHANGE_VARIABLES = frozenset(("locals", "vars", "exec"))
+
+
+def shares_variables(code: CodeType) -> bool:
+    """Whether calls have the dictionary of the frame's variables in common, which a frame entered again would not have.
+
+    From CPython 3.13 on there is none: each call makes another (PEP 667).
+    """
+    if sys.version_info >= (3, 13) or _SEE_VARIABLES.isdisjoint(code.co_names):
+        return False
+    instrs = decode(code).instrs
+    backward = [(at.arg, at.index) for at in instrs if at.op in JUMPS and at.arg < at.index]
+    seen: list[str] = []
+    for at, after in pairwise(instrs):
+        if at.op == "LOAD_GLOBAL" and at.arg in _SEE_VARIABLES:
+            if at.arg in ("eval", "exec") or (after.op == "CALL" and not after.arg[0]):
+                seen += [at.arg] * (2 if any(to <= at.index < back for to, back in backward) else 1)
+    return len(seen) > 1 and not _CHANGE_VARIABLES.isdisjoint(seen)
 
 
 def function_parts(

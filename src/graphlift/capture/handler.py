@@ -92,7 +92,7 @@ from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly, Stopped
 from .capture import Capture
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
-from .frame import Frame, enter
+from .frame import Frame, enter, shares_variables
 from .overriding import handlers_act, handlers_off, modes_aside, plain_tensor, unseen, untouched
 from .reasons import BreakReason, StackFrame
 from .region import Region
@@ -442,6 +442,11 @@ def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -
     point = origin(code)
     names = argument_names(code)
     values: list[Tracker] = [
+    if point is None and shares_variables(code):
+        detail = "calls of locals() or its kin that have one dictionary in common"
+        raise _Eager(
+            BreakReason("frame-introspection", detail, code.co_filename, code.co_firstlineno), permanent=True
+        )
         LazyVar(value, Arg(i, name.lstrip("."))) for i, (name, value) in enumerate(zip(names, args))
     ]
     globals_var = cap.globals_var(func.__globals__)

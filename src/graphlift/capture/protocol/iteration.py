@@ -95,8 +95,8 @@ def change_list(cap: Capture, target: ListVar | DequeVar) -> list[Tracker]:
     """The items, to be changed in place."""
     if target.real is not None:
         if not target.mutated:
-            for cls in set(map(type, as_builtin(target.real, "__iter__"))):
-                cap.let_go(cls)
+            for value in as_builtin(target.real, "__iter__"):
+                cap.let_go(value)
         target.mutated = True
         cap.mark_changed(target)
     return target.items
