@@ -29,11 +29,11 @@ def _contiguous(shape: Sequence[SizeLike], like: Spec) -> Spec:
 
 def _columns_first(spec: Spec) -> Spec:
     """The same shape with every matrix stored by columns."""
-    if len(spec.shape) < 2 or 0 in spec.shape[-2:]:
+    if len(spec.shape) < 2:
         return spec
     *batch, rows, cols = spec.shape
-    strides = [s * rows * cols for s in contiguous_strides(batch)]
-    return make_spec(spec.shape, (*strides, 1, rows), 0, spec.dtype, spec.device)
+    *outer, across, down = contiguous_strides((*batch, cols, rows))
+    return make_spec(spec.shape, (*outer, down, across), 0, spec.dtype, spec.device)
 
 
 def _argument(args: tuple, kwargs: dict, position: int, name: str, default: Any = None) -> Any:
