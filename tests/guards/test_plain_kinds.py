@@ -310,6 +310,29 @@ def test_has_key_in_an_instance_dict() -> None:
     assert not check.passes(box)
 
 
+def test_an_instance_without_attributes_needs_no_walk() -> None:
+    class Bare:
+        pass
+
+    def store(bare: Bare) -> None:
+        bare.__dict__  # noqa: B018  # there before the store
+        bare.a = 1  # type: ignore[attr-defined]
+
+    for _ in range(20):
+        store(Bare())  # the instruction specialises
+    bare = Bare()
+    check = check_of([HasKey(InstanceDict(X), "a", False)], bare)
+    before = check.check.stats["walks"]
+    for _ in range(5):
+        assert check.passes(bare)
+    assert check.check.stats["walks"] == before
+    assert vars(bare) == {}
+    store(bare)
+    assert not check.passes(bare)
+    del bare.a  # type: ignore[attr-defined]
+    assert check.passes(bare)
+
+
 def test_has_key_of_an_object_key() -> None:
     key = Box()
     check = check_of(HasKey(X, key, True), {key: 1, "a": 2})
@@ -464,8 +487,17 @@ def test_function_fields() -> None:
         Equals(SeqItem(Attr(Func(), "__defaults__"), 0), 5),
         Equals(DictItem(Attr(Func(), "__kwdefaults__"), "z"), 6),
         Equals(Attr(Func(), "__closure__"), None),
+        Equals(Attr(Func(), "__name__"), "function"),
+        Equals(Attr(Func(), "__qualname__"), function.__qualname__),
     ]
     check = check_of(guards, 1, func=function)
+    assert check.check.stats["tails"] == 0
+    for name in ("__name__", "__qualname__"):
+        before = getattr(function, name)
+        setattr(function, name, "other")
+        assert not check.passes(1)
+        setattr(function, name, before)
+        assert check.passes(1)
     function.__defaults__ = (5,)
     assert check.passes(1)
     function.__defaults__ = (7,)

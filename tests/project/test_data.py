@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import sys
 from dataclasses import field
 from typing import Any
 
@@ -90,7 +91,8 @@ def test_an_object_equals_itself_whatever_its_own_equality() -> None:
     nan, odd, theirs = float("nan"), Odd(), standard(One)
     for value in (nan, odd):
         assert One(value) == One(value)
-        assert theirs(value) == theirs(value)
+        # Later versions compare field by field, where a field need not equal itself.
+        assert (theirs(value) == theirs(value)) is (sys.version_info < (3, 13))
     assert One(nan) != One(float("nan"))
 
 

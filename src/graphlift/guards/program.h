@@ -162,12 +162,17 @@ static inline uint64_t dict_version(PyObject *dict) {
 }
 
 /* Gives such a dict a table of its own, as an instance with many attributes has, so that its version tells changes:
- * popitem does. Content, order and identity stay; no user code runs. (Of its stores 3.13.0 tells watchers nothing.) */
+ * popitem does, of an item put there where there is none. Content, order and identity stay; no user code runs.
+ * (Of its stores 3.13.0 tells watchers nothing.) */
 static void leave_instance(PyObject *dict) {
 #if PY_VERSION_HEX >= 0x030D0000
     if (!PyDict_CheckExact(dict) || ((PyDictObject *)dict)->ma_values == NULL) return;
-    PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
-    if (item == NULL || PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) < 0) PyErr_Clear();
+    int empty = ((PyDictObject *)dict)->ma_used == 0;
+    PyObject *item = NULL;
+    if (!empty || PyDict_SetItemString(dict, "_", Py_None) == 0) item = PyObject_CallMethod(dict, "popitem", NULL);
+    if (item == NULL ||
+        (!empty && PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) < 0))
+        PyErr_Clear();
     Py_XDECREF(item);
 #endif
 }

@@ -170,6 +170,8 @@ static const struct {
     {"__code__", offsetof(PyFunctionObject, func_code)},
     {"__defaults__", offsetof(PyFunctionObject, func_defaults)},
     {"__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)},
+    {"__name__", offsetof(PyFunctionObject, func_name)},
+    {"__qualname__", offsetof(PyFunctionObject, func_qualname)},
 };
 
 /* Finds the plain object field behind node->key on `type`, keeping the answer in the node. */
