@@ -440,13 +440,13 @@ def _reason(code: str, detail: str, stack: str, frame: Frame | None) -> BreakRea
 def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -> Frame:
     code = func.__code__
     point = origin(code)
-    names = argument_names(code)
-    values: list[Tracker] = [
     if point is None and shares_variables(code):
         detail = "calls of locals() or its kin that have one dictionary in common"
         raise _Eager(
             BreakReason("frame-introspection", detail, code.co_filename, code.co_firstlineno), permanent=True
         )
+    names = argument_names(code)
+    values: list[Tracker] = [
         LazyVar(value, Arg(i, name.lstrip("."))) for i, (name, value) in enumerate(zip(names, args))
     ]
     globals_var = cap.globals_var(func.__globals__)
