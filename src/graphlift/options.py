@@ -35,7 +35,7 @@ class CompileEvent:
     another callable serves here too. `fixed_size`: a size that varies is compiled as a number, since the program needs
     it (message: which, why, where). `cache_limit`: the frame now runs eagerly. `skip`: the frame is never captured.
     `fallback`: a stage failed and eager or ATen took over. `internal_error`: a fault of graphlift itself, after which
-    the call ran eagerly.
+    the frame runs eagerly.
     """
 
     kind: EventKind

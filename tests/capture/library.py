@@ -38,9 +38,9 @@ def shown(value: Any) -> Any:
     """What is compared, as plain data."""
     kind = type(value).__name__
     if isinstance(value, torch.Tensor):
-        return kind, value.tolist(), str(value.dtype), value.requires_grad
+        return kind, repr(value.tolist()), str(value.dtype), value.requires_grad
     if isinstance(value, np.ndarray):
-        return kind, value.tolist(), str(value.dtype)
+        return kind, repr(value.tolist()), str(value.dtype)
     if type(value) in (list, tuple):
         return kind, [shown(item) for item in value]
     if isinstance(value, dict):

@@ -23,9 +23,9 @@ class Breaker:
 
     def __call__(self, func: FunctionType, args: tuple[Any, ...], recompiles: int) -> Any:
         code = func.__code__
-        self.asked.append(code.co_qualname)
-        if code.co_filename != self.only:
+        if code.co_filename != self.only:  # a callback of the garbage collector, say
             return SKIP
+        self.asked.append(code.co_qualname)
         try:
             point = origin(code)
             if point is None:

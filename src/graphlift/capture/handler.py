@@ -67,6 +67,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     autograd_rules,
     builtin_rules,
     cached_functions,
+    checkpoint_rules,
     class_rules,
     container_rules,
     exception_rules,
@@ -74,6 +75,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     iterator_rules,
     itertools_rules,
     library_rules,
+    number_rules,
     numpy_rules,
     operator_calls,
     operator_rules,
@@ -183,7 +185,7 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
                 "internal-error", f"{type(error).__name__}: {error}", code.co_filename, code.co_firstlineno
             )
             _event(options, "internal_error", func, str(reason), reason)
-            return None
+            return SKIP  # tried again, it would fail and say so at every call
         if region.op_count == 0 and region.break_reason is None:
             fruitless[code] = fruitless.get(code, 0) + 1
             if fruitless[code] > 2 and region.kind != "resume":

@@ -770,7 +770,7 @@ for step in range(20):
         Reason(
             "internal-error",
             "fault in graphlift itself",
-            "Capture raised an unexpected exception; the call ran eagerly and the answer is eager's.",
+            "Capture raised an unexpected exception; the function runs eagerly from now on, and the answer is eager's.",
             "Run with GRAPHLIFT_STRICT=1 to see the traceback, and report it.",
         ),
     )
