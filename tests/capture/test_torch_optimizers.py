@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import graphlift
 from tests.capture.torch_program import real, seeded, torch_program
+from tests.equality import assert_equal
 
 X = real(3, 4, seed=1)
 
@@ -52,6 +54,14 @@ OPTIMIZERS = {
     "nadam": (torch.optim.NAdam, {}, None),
     "rprop": (torch.optim.Rprop, {}, None),
     "radam": (torch.optim.RAdam, {}, None),
+    "radam_foreach": (torch.optim.RAdam, dict(foreach=True), None),
+    "asgd": (torch.optim.ASGD, dict(weight_decay=0.1), None),
+    "asgd_foreach": (torch.optim.ASGD, dict(foreach=True, maximize=True), None),
+    "adafactor": (torch.optim.Adafactor, dict(weight_decay=0.1), None),
+    "adafactor_foreach": (torch.optim.Adafactor, dict(foreach=True), None),
+    "sgd_tensor_lr": (torch.optim.SGD, dict(lr=torch.tensor(0.1), momentum=0.9), None),
+    "adam_tensor_lr": (torch.optim.Adam, dict(lr=torch.tensor(0.1)), None),
+    "nadam_tensor_lr": (torch.optim.NAdam, dict(lr=torch.tensor(0.1)), None),
 }
 
 
@@ -99,9 +109,46 @@ def test_scheduler(mo, x):
     return o.param_groups[0]["lr"]
 
 
-@pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
-def test_compiled_step_is_captured_twice_only(cls):
-    """Once without state and once with it; the number of the step is no constant of the graph."""
+@pytest.mark.parametrize(
+    "averaging", [dict(), dict(multi_avg_fn=get_ema_multi_avg_fn(0.9)), dict(use_buffers=True)]
+)
+def test_averages_of_a_model_are_two_graphs(averaging):
+    """One copies the parameters, the others average them: the buffer that counts is asked in each call."""
+    graphlift.reset()
+    models = [seeded(lambda: nn.Linear(4, 4))() for _ in range(2)]
+    averages = [AveragedModel(model, **averaging) for model in models]
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    update = graphlift.compile(averages[1].update_parameters, backend=backend, fullgraph=True)
+    for step in range(4):
+        for model, take in zip(models, (averages[0].update_parameters, update), strict=True):
+            with torch.no_grad():
+                model.weight.mul_(step)
+            take(model)
+    assert len(graphs) == 2
+    assert_equal(averages[1].state_dict(), averages[0].state_dict())
+
+
+STEPS = [
+    (torch.optim.Adam, 2),
+    (torch.optim.AdamW, 2),
+    (torch.optim.RMSprop, 2),
+    (torch.optim.ASGD, 2),
+    (torch.optim.Adafactor, 2),
+    (torch.optim.RAdam, 3),
+]
+
+
+@pytest.mark.parametrize("cls, count", STEPS)
+def test_compiled_step_is_captured_once_or_twice_more(cls, count):
+    """Once without state and once with it; the number of the step is no constant of the graph.
+
+    RAdam does something else after its fifth step.
+    """
     graphlift.reset()
     models = [seeded(lambda: nn.Linear(4, 4))() for _ in range(2)]
     optimizers = [cls(model.parameters(), lr=0.1) for model in models]
@@ -112,12 +159,12 @@ def test_compiled_step_is_captured_twice_only(cls):
         return gm.forward
 
     step = graphlift.compile(optimizers[1].step, backend=backend)
-    for seed in range(5):
+    for seed in range(8):
         for model, optimizer, take in zip(models, optimizers, (optimizers[0].step, step), strict=True):
             optimizer.zero_grad()
             model(real(3, 4, seed=seed)()).pow(2).sum().backward()
             take()
-    assert len(graphs) == 2
+    assert len(graphs) == count
     assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))
 
 

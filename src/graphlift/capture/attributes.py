@@ -46,6 +46,7 @@ from .trackers import (
     IdVar,
     ListVar,
     MethodVar,
+    NumberVar,
     ObjectVar,
     OpaqueVar,
     PrivateVar,
@@ -89,6 +90,8 @@ def python_type(tracker: Tracker) -> type:
     kind = type(tracker)
     if kind is ConstVar:
         return type(tracker.value)  # type: ignore[attr-defined]
+    if kind is NumberVar and tracker.kind is not None:  # type: ignore[attr-defined]
+        return tracker.kind  # type: ignore[attr-defined,no-any-return]
     if kind in (ObjectVar, DictVar, SetVar, TensorVar):
         return tracker.cls  # type: ignore[attr-defined]
     if kind in (OpaqueVar, PrivateVar):

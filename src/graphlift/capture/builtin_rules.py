@@ -407,9 +407,9 @@ def _number(cls: type) -> None:
         if args and type(cap.realize(args[0])) is TensorVar:
             if len(args) == 1 and not kwargs and is_known(cap.realize(args[0])):
                 return cap.emit("call_function", cls, args, kwargs, cls)
-            if len(args) == 1 and not kwargs and is_captured("item"):
+            if len(args) == 1 and not kwargs and cls is not complex:
                 item = call(cap, get_attr(cap, args[0], "item"), [], {})
-                if type(item) is SizeVar or cls is float and type(item) is FloatVar:
+                if type(item) is not FloatVar or cls is float:
                     return call(cap, ConstVar(cls), [item], {})
             raise Break("tensor-item", f"{cls.__name__}() of a tensor")
         return run(cap, cls, args, kwargs)

@@ -72,6 +72,7 @@ from .trackers import (
     IdVar,
     LazyVar,
     ListVar,
+    NumberVar,
     ObjectVar,
     OpaqueVar,
     PrivateVar,
@@ -678,6 +679,8 @@ class Capture:
             return self.object_key(tracker)
         if type(tracker) is OpaqueVar:
             raise Break(tracker.code, tracker.detail)
+        if type(tracker) is NumberVar:
+            raise Break("tensor-item", "a number read from a tensor, used as a key")
         if type(tracker) is PrivateVar:
             raise Break("unsupported-object", f"a dictionary key of type {type(tracker.value).__name__}")
         return self.identity_key(tracker)
@@ -748,6 +751,11 @@ class Capture:
             with nullcontext() if self.is_faking else self.fake_mode:
                 value = ON_FAKES.get(target, call)(*fake_args, **fake_kwargs)
         except DataDependent as error:
+            from .number_rules import with_numbers
+
+            read = with_numbers(self, kwargs)
+            if read is not None:
+                return self.emit(kind, target, args, read, call)
             raise Break(
                 "tensor-item" if "item" in str(error) or "scalar" in str(error) else "data-dependent-op",
                 str(error),
@@ -797,12 +805,12 @@ def has_finalizer(cls: type) -> bool:
     return isinstance(getattr(cls, "__del__", None), types.FunctionType)
 
 
-def key_value(key: Any) -> Any:
-    if isinstance(key, TrackerKey):
-        raise NotConst
-    return key
 def _is_watched(value: Any) -> bool:
     """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`."""
     return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))
 
 
+def key_value(key: Any) -> Any:
+    if isinstance(key, TrackerKey):
+        raise NotConst
+    return key

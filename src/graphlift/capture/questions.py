@@ -68,6 +68,10 @@ class SameAnswers:
         return True
 
 
+#: Beyond as many operations it is a computation, such as a loop over a counter.
+_MOST_STEPS = 1000
+
+
 class Questions:
     """What one capture has asked so far."""
 
@@ -83,15 +87,21 @@ class Questions:
         same = SameAnswers(tuple(self.inputs), tuple(self.steps))
         return Predicate(same, sources, f"what is asked of tensors at {', at '.join(dict.fromkeys(asked))}")
 
-    def ask(self, cap: Capture, fn: Callable[..., Any], *args: Any) -> bool | None:
-        """``bool(fn(*args))`` of nodes and constants in this call; None where it cannot be asked again."""
+    def can_ask(self, cap: Capture, *wanted: fx.Node) -> bool:
+        """Whether what is asked of these nodes can be asked again in each call."""
         sets_dtype = any(setter is torch._C._set_default_dtype for setter, _ in cap.state_log)
         if type(cap.builder) is not GraphBuilder or cap.is_faking or cap.modes or sets_dtype:
+            return False
+        places = _places(cap.builder.graph)
+        made_by = _made_by(cap.builder.graph, list(wanted))
+        return len(self.steps) <= _MOST_STEPS and all(_is_small(cap, n, places.get(n)) for n in made_by)
+
+    def ask(self, cap: Capture, fn: Callable[..., Any], *args: Any) -> bool | None:
+        """``bool(fn(*args))`` of nodes and constants in this call; None where it cannot be asked again."""
+        wanted = [arg for arg in args if isinstance(arg, fx.Node)]
+        if not self.can_ask(cap, *wanted):
             return None
-        nodes = _made_by(cap.builder.graph, [arg for arg in args if isinstance(arg, fx.Node)])
-        places = {n: i for i, n in enumerate(n for n in cap.builder.graph.nodes if n.op == "placeholder")}
-        if not all(_is_small(cap, node, places.get(node)) for node in nodes):
-            return None
+        nodes, places = _made_by(cap.builder.graph, wanted), _places(cap.builder.graph)
         with torch._C.DisableTorchFunction(), torch.no_grad():
             try:
                 for node in nodes:
@@ -125,13 +135,18 @@ class Questions:
         return value._version != fake._version - before  # type: ignore[operator]
 
 
+def _places(graph: fx.Graph) -> dict[fx.Node, int]:
+    return {node: i for i, node in enumerate(n for n in graph.nodes if n.op == "placeholder")}
+
+
 def _made_by(graph: fx.Graph, wanted: list[fx.Node]) -> list[fx.Node]:
-    """The nodes that make the ``wanted`` ones, or write the memory that these are read from, in order."""
-    needed, homes = dict.fromkeys(wanted), _homes(wanted)
-    for node in reversed(graph.nodes):
-        if node in needed or not homes.isdisjoint(_homes(_written(node))):
-            needed.update(dict.fromkeys((node, *node.all_input_nodes)))
-            homes |= _homes([node, *node.all_input_nodes])
+    """The nodes that make the ``wanted`` ones, with all that write the memory that these are read from, in order."""
+    needed, count = dict.fromkeys(wanted), -1
+    while count != len(needed):
+        count, homes = len(needed), _homes(list(needed))
+        for node in reversed(graph.nodes):
+            if node in needed or not homes.isdisjoint(_homes(_written(node))):
+                needed.update(dict.fromkeys((node, *node.all_input_nodes)))
     return [node for node in graph.nodes if node in needed]
 
 

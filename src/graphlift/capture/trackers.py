@@ -371,13 +371,18 @@ class IdVar(Tracker):
 
 
 class NumberVar(Tracker):
-    """A Python float that is known when the graph runs: read from a tensor there. ``born``: where."""
+    """A Python number that is known when the graph runs: read from a tensor there. ``born``: where.
 
-    __slots__ = ("born", "node")
+    ``kind`` is its type (None: int or float), ``in_graph`` says that operations of the graph may take it.
+    """
 
-    def __init__(self, node: fx.Node, born: int) -> None:
+    __slots__ = ("born", "in_graph", "kind", "node")
+
+    def __init__(self, node: fx.Node, born: int, kind: type | None, in_graph: bool) -> None:
         self.node = node
         self.born = born
+        self.kind = kind
+        self.in_graph = in_graph
         self.source = None
 
 

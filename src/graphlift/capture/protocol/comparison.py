@@ -37,6 +37,7 @@ from ..trackers import (
     IdVar,
     ListVar,
     MethodVar,
+    NumberVar,
     ObjectVar,
     OpaqueVar,
     SetVar,
@@ -137,7 +138,7 @@ def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
 
 
 def _varies(tracker: Tracker) -> bool:
-    return type(tracker) in (SizeVar, FloatVar, TruthVar)
+    return type(tracker) in (SizeVar, FloatVar, TruthVar, NumberVar)
 
 
 def _is_number(tracker: Tracker) -> bool:
