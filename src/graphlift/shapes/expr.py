@@ -598,7 +598,7 @@ def bounds(e: SizeLike, ranges: Mapping[Symbol, Range]) -> Range:
         return found
 
     result = _sum_range(e.terms, of)
-    if any(c < 0 for _, c in e.terms):
+    if any(c < 0 for _, c in e.terms) and any(c > 0 and m for m, c in e.terms):
         result &= _shifted_range(e, of)
         terms, remainders = _with_remainders(e)
         if remainders:
@@ -797,17 +797,29 @@ def _decided(
 ) -> bool | None:
     """The answer from the bounds of the distance, each fact ``limit <= 0`` being added once."""
     found = bounds(distance, ranges)
+    if (answer := _answer(op, found)) is not None:
+        return answer
+    if op in ("==", "!=") and (distance in apart or -distance in apart):
+        return op == "!="
+    symbols = free(distance)
     for limit in limits:
+        if symbols.isdisjoint(free(limit)):
+            continue  # nothing cancels
         found &= Range(bounds(distance + limit, ranges).lo, bounds(distance - limit, ranges).hi)
-    below = found.hi is not None and found.hi <= 0
-    above = found.lo is not None and found.lo > 0
+        if (answer := _answer(op, found)) is not None:
+            return answer
+    return None
+
+
+def _answer(op: str, distance: Range) -> bool | None:
+    """Whether ``distance op 0``, as far as the range tells."""
+    above = distance.lo is not None and distance.lo > 0
     if op in ("<", "<="):
-        return True if below else False if above else None
-    zero = found == Range(0, 0)
-    never = above or (found.hi is not None and found.hi < 0) or distance in apart or -distance in apart
-    if not zero and not never:
-        return None
-    return zero if op == "==" else never
+        return True if distance.hi is not None and distance.hi <= 0 else False if above else None
+    never = above or (distance.hi is not None and distance.hi < 0)
+    if never or distance == Range(0, 0):
+        return never == (op == "!=")
+    return None
 
 
 def contiguous_strides(shape: Sequence[SizeLike]) -> tuple[SizeLike, ...]:
