@@ -26,7 +26,7 @@ from graphlift import backends, config, control, extension, logs, sharing, stanc
 from graphlift.data import dataclass
 from graphlift.errors import InvalidOption, NotCallable, RecompileError
 from graphlift.extension import frame
-from graphlift.marks import graph_break, is_compiling
+from graphlift.marks import graph_break, is_compiling, keep_from_torch_compile
 from graphlift.modules import CompiledModule, share_module
 from graphlift.options import CompileEvent, CompileOptions
 from graphlift.timing import stage
@@ -198,7 +198,7 @@ class Handler:
             if now == "fail_on_recompile":
                 raise _recompile_error(func, self.options.owner, recompiles)
             return None
-        plain = _uncompiled(func.__code__)
+        plain = _uncompiled(func.__code__, args)
         if plain is not None:
             return plain
         control.saw(func.__code__)
@@ -226,13 +226,21 @@ class Handler:
         return (o.shared_by, o.fullgraph, o.dynamic, o.mode, repr(sorted(o.options.items())), flags)
 
 
+keep_from_torch_compile(Handler.__call__.__code__)
+
+
 def _always(func: Callable[..., Any], *arguments: Any) -> Any:
     """A check that always passes and fetches nothing."""
     return ()
 
 
-def _call_with_two(func: Callable[..., Any], first: Any, second: Any, fetched: Any) -> Any:
-    return func(first, second)
+def _packed(func: Callable[..., Any], *arguments: Any) -> Any:
+    """A check that sequences were packed."""
+    return () if any(isinstance(argument, rnn.PackedSequence) for argument in arguments) else None
+
+
+def _call_with(func: Callable[..., Any], *given: Any) -> Any:
+    return func(*given[:-1])  # the last is what the check fetched
 
 
 def _call_disabled(func: Callable[..., Any], args: Any, kwargs: Any, fetched: Any) -> Any:
@@ -243,10 +251,15 @@ def _call_disabled(func: Callable[..., Any], args: Any, kwargs: Any, fetched: An
 #: - What Python runs to import a module: the module's own code is no part of the user's function.
 #: - What handlers of logging do with a record.
 #: - What torch marks so for its own compiler: checkpoints, whose function must run alike again in the backward.
+#: - The first call of a lazy module, which makes its parameters.
+#: - The packing and unpacking of sequences, and recurrent modules on packed ones: all of it looks at lengths.
 _UNCOMPILED = {
-    importlib._bootstrap._find_and_load.__code__: (_always, _call_with_two, False),  # type: ignore[attr-defined]
+    importlib._bootstrap._find_and_load.__code__: (_always, _call_with, False),  # type: ignore[attr-defined]
     torch._disable_dynamo(lambda: None).__code__: (_always, _call_disabled, False),
-    logging.Logger.handle.__code__: (_always, _call_with_two, False),
+    logging.Logger.handle.__code__: (_always, _call_with, False),
+    LazyModuleMixin._infer_parameters.__code__: (_always, _call_with, False),
+    **{fn.__code__: (_always, _call_with, False) for fn in PACKING},
+    **{cls.forward.__code__: (_packed, _call_with, False) for cls in RECURRENT},
 }
 #: The same for what `torch.compile` gives: a compiler of its own, which takes over the evaluation of frames meanwhile.
 _OTHER_COMPILER = (
@@ -255,11 +268,12 @@ _OTHER_COMPILER = (
 )
 
 
-def _uncompiled(code: CodeType) -> Any:
+def _uncompiled(code: CodeType, arguments: tuple[Any, ...]) -> Any:
     """What the hook is answered for a frame that runs as it is; None for other frames."""
     if (code.co_filename, code.co_name) == _OTHER_COMPILER:
         return _always, _call_disabled, False
-    return _UNCOMPILED.get(code)
+    answer = _UNCOMPILED.get(code)
+    return answer if answer is None or answer[0](None, *arguments) is not None else None
 
 
 def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], int], Any]:

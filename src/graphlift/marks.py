@@ -7,10 +7,11 @@ attributes on tensors. Always: the attributes are those torch.compile uses, so a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch._C._dynamo import eval_frame
 
 from graphlift.data import dataclass
 from graphlift.errors import InvalidOption, NotCallable
@@ -28,6 +29,12 @@ _ATTRIBUTES: tuple[tuple[str, Mark], ...] = (
     ("_dynamo_marked_constant", "constant_result"),
     ("_graphlift_leaf", "allow_in_graph"),
 )
+
+
+def keep_from_torch_compile(code: CodeType) -> None:
+    """Under `torch.compile`, frames of `code` and all that they call are run as they are: they are graphlift's own."""
+    skip = eval_frame._FrameAction.SKIP
+    eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(skip, skip))
 
 
 def put_mark(fn: Any, mark: Mark) -> None:

@@ -107,3 +107,21 @@ def test_specialising_stops_at_the_limit() -> None:
 def test_direct_call_with_real_inputs() -> None:
     gm = torch.fx.symbolic_trace(lambda x: (torch.sin(x),))
     torch.testing.assert_close(graphlift_backend(gm, [X])(X)[0], X.sin())
+
+
+@pytest.mark.parametrize("inner", ["function", "module"])
+def test_torch_compile_leaves_our_callables_alone(inner: str, through_dynamo: None) -> None:
+    net = nn.Linear(3, 3)
+    ours = graphlift.compile(net if inner == "module" else lambda x: (x * 2).relu())
+    graphs: list[int] = []
+
+    def count(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(sum(node.op == "call_function" for node in gm.graph.nodes))
+        return gm.forward
+
+    outer = torch.compile(lambda x: ours(x) + 1, backend=count)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(outer(X), ours(X) + 1)
+            torch.testing.assert_close(torch.compile(ours, backend=count)(X), ours(X))
+    assert graphs == [1]

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ..guards import Const, Source
+from ..marks import keep_from_torch_compile
 from ..shapes.expr import Expr, Real, SizeLike, Symbol, free, render
 from .arrays import known_array, memory_of
 from .breaks import RunEagerly
@@ -707,4 +708,5 @@ def build_function(
     namespace = dict(residual.names)
     exec(compile(text, filename, "exec"), namespace)
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    keep_from_torch_compile(namespace[name].__code__)
     return namespace[name], text
