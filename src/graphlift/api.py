@@ -9,9 +9,6 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import functools
-import importlib
-import logging
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -19,10 +16,9 @@ from dataclasses import replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
-from graphlift import backends, config, control, extension, logs, sharing, stance
+from graphlift import backends, config, control, extension, logs, sharing, stance, uncompiled
 from graphlift.data import dataclass
 from graphlift.errors import InvalidOption, NotCallable, RecompileError
 from graphlift.extension import frame
@@ -198,7 +194,7 @@ class Handler:
             if now == "fail_on_recompile":
                 raise _recompile_error(func, self.options.owner, recompiles)
             return None
-        plain = _uncompiled(func.__code__, args)
+        plain = uncompiled.answer(func.__code__, args)
         if plain is not None:
             return plain
         control.saw(func.__code__)
@@ -227,53 +223,6 @@ class Handler:
 
 
 keep_from_torch_compile(Handler.__call__.__code__)
-
-
-def _always(func: Callable[..., Any], *arguments: Any) -> Any:
-    """A check that always passes and fetches nothing."""
-    return ()
-
-
-def _packed(func: Callable[..., Any], *arguments: Any) -> Any:
-    """A check that sequences were packed."""
-    return () if any(isinstance(argument, rnn.PackedSequence) for argument in arguments) else None
-
-
-def _call_with(func: Callable[..., Any], *given: Any) -> Any:
-    return func(*given[:-1])  # the last is what the check fetched
-
-
-def _call_disabled(func: Callable[..., Any], args: Any, kwargs: Any, fetched: Any) -> Any:
-    return func(*args, **kwargs)
-
-
-#: Frames that run as they are, and with the hook off everything that they call; what the hook is answered for each.
-#: - What Python runs to import a module: the module's own code is no part of the user's function.
-#: - What handlers of logging do with a record.
-#: - What torch marks so for its own compiler: checkpoints, whose function must run alike again in the backward.
-#: - The first call of a lazy module, which makes its parameters.
-#: - The packing and unpacking of sequences, and recurrent modules on packed ones: all of it looks at lengths.
-_UNCOMPILED = {
-    importlib._bootstrap._find_and_load.__code__: (_always, _call_with, False),  # type: ignore[attr-defined]
-    torch._disable_dynamo(lambda: None).__code__: (_always, _call_disabled, False),
-    logging.Logger.handle.__code__: (_always, _call_with, False),
-    LazyModuleMixin._infer_parameters.__code__: (_always, _call_with, False),
-    **{fn.__code__: (_always, _call_with, False) for fn in PACKING},
-    **{cls.forward.__code__: (_packed, _call_with, False) for cls in RECURRENT},
-}
-#: The same for what `torch.compile` gives: a compiler of its own, which takes over the evaluation of frames meanwhile.
-_OTHER_COMPILER = (
-    os.path.join(os.path.dirname(torch.__file__), "_dynamo", "eval_frame.py"),
-    "compile_wrapper",
-)
-
-
-def _uncompiled(code: CodeType, arguments: tuple[Any, ...]) -> Any:
-    """What the hook is answered for a frame that runs as it is; None for other frames."""
-    if (code.co_filename, code.co_name) == _OTHER_COMPILER:
-        return _always, _call_disabled, False
-    answer = _UNCOMPILED.get(code)
-    return answer if answer is None or answer[0](None, *arguments) is not None else None
 
 
 def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], int], Any]:

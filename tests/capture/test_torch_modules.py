@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+import graphlift
+from graphlift.api import Settings
 from tests.capture.torch_program import real, seeded, torch_program
+from tests.equality import assert_equal
 
 G = real(3, 4, grad=True)
 X = real(3, 4, seed=1)
@@ -85,7 +90,7 @@ def test_forward_hook_always(m, x):
         )
     ),
     G,
-    breaks="grad-fn-read",
+    breaks="unsupported-call",
 )
 def test_full_backward_hook(m, x):
     return m(x)
@@ -94,7 +99,7 @@ def test_full_backward_hook(m, x):
 @torch_program(
     mod(lambda m: m.a.register_full_backward_pre_hook(lambda mod, go: (go[0] * 2,))),
     G,
-    breaks="grad-fn-read",
+    breaks="unsupported-call",
 )
 def test_full_backward_pre_hook(m, x):
     return m(x)
@@ -318,7 +323,7 @@ def test_prune(m, x):
     return m(x)
 
 
-@torch_program(lambda: nn.LazyLinear(3), X, breaks="unsupported-tensor-subclass")
+@torch_program(lambda: nn.LazyLinear(3), X, breaks="unsupported-call")
 def test_lazy_linear(m, x):
     return m(x).shape, type(m).__name__
 
@@ -331,6 +336,57 @@ class LazyM(nn.Module):
 
     def forward(self, x):
         return self.bn(self.l(x))
+
+
+class Packed(nn.Module):
+    """Sequences of the lengths 2 and 3."""
+
+    def __init__(self, cls):
+        super().__init__()
+        self.rnn = cls(4, 3, batch_first=True)
+
+    def forward(self, x):
+        packed = pack_padded_sequence(x[None] * 2, [3], batch_first=True, enforce_sorted=False)
+        y, hidden = self.rnn(packed)
+        return pad_packed_sequence(y, batch_first=True)[0] * 2, hidden
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(4, 3)
+        self.l.register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 2,))
+
+    def forward(self, x):
+        return self.l((x * 2).requires_grad_()) * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "auto"])
+@pytest.mark.parametrize(
+    "make, breaks",
+    [
+        (LazyM, (2, 2)),
+        (lambda: Packed(nn.LSTM), (3, 3)),
+        (lambda: Packed(nn.GRU), (3, 3)),
+        (Hooked, (2, 2)),
+    ],
+)
+def test_what_runs_as_a_whole_is_one_break(make, breaks, backend):
+    """`breaks`: in the first call, and after three."""
+    graphlift.reset()
+    found = []
+    eager, module = seeded(make)(), seeded(make)()
+    compiled = Settings(backend=backend).callable(module, on_region=(found.append,))
+    for call in range(3):
+        results = [torch.manual_seed(call) and fn(X()) for fn in (compiled, eager)]
+        assert_equal(*results)
+        for result in results:
+            (result if isinstance(result, torch.Tensor) else result[0]).sum().backward()
+        assert_equal(module.state_dict(), eager.state_dict())
+        assert_equal([p.grad for p in module.parameters()], [p.grad for p in eager.parameters()])
+        if call in (0, 2):
+            assert sum(region.break_reason is not None for region in found) == breaks[call // 2]
+    assert type(module) is type(eager) and [*map(type, module.children())] == [*map(type, eager.children())]
 
 
 def rnn(cls, **kw):

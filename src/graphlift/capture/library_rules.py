@@ -19,7 +19,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
+from .. import uncompiled
 from ..fake.checks import is_dense
 from ..guards import Call, Const, IdIs, InstanceDict, Length, NoOverlap, Predicate, TensorGrad, gives
 from .breaks import Break, Raised
@@ -27,7 +29,7 @@ from .calls import CODE_RULES, TENSOR_METHODS
 from .capture import Capture, NotConst
 from .frame import inline
 from .rules import rule
-from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, TensorVar, Tracker
+from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, ObjectVar, TensorVar, Tracker
 
 
 def _is_data(value: Any) -> bool:
@@ -127,3 +129,24 @@ def _is_apart(cap: Capture, tensor: TensorVar, other: TensorVar) -> bool:
 
 
 TENSOR_METHODS["__deepcopy__"] = _deepcopy
+
+
+def _whole(target: Any, why: str) -> None:
+    @rule(target)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        raise Break("unsupported-call", why, at_once=True)
+
+
+def _recurrent(target: Any) -> None:
+    @rule(target)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        given = cap.realize(args[1]) if len(args) > 1 else None
+        if type(given) is ObjectVar and issubclass(given.cls, PackedSequence):
+            raise Break("unsupported-call", "a recurrent module called with packed sequences", at_once=True)
+        return inline(cap, ConstVar(target, Const(target, target.__qualname__)), args, kwargs)
+
+
+for _target, _why in uncompiled.WHOLE.items():
+    _whole(_target, _why)
+for _target in uncompiled.RECURRENT:
+    _recurrent(_target)
