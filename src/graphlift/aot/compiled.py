@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from .. import config
+from ..capture.checkpoint_rules import with_checkpoints
 from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
@@ -143,8 +144,14 @@ def _compile(
 
 
 def _eager(gm: fx.GraphModule) -> Callable[..., tuple]:
+    forward: list[Callable[..., Any]] = []
+
     def run(*inputs: Tensor) -> tuple:
-        out = gm.forward(*inputs)  # not the module: hooks on all modules are the user's
+        if not forward:
+            forward.append(
+                with_checkpoints(gm).forward
+            )  # not the module: hooks on all modules are the user's
+        out = forward[0](*inputs)
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
     return run

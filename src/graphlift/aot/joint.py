@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
+from ..capture.checkpoint_rules import Region, region_of
 from ..data import dataclass
 from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.mode import fakes_in
@@ -138,13 +139,18 @@ def _trace(
         ) as e:  # a view whose history autograd refuses to give, or cannot make again
             raise FallBack("view-history", str(e)) from None
         has_backward = any(around.differentiable)
-        saved_bytes = eager_saved_bytes(traced.slots, given.leaves) if has_backward else 0
+        rec.forward_sources = sources
+        saved_bytes = (
+            eager_saved_bytes(traced.slots, given.leaves, lambda item: _region(rec, item))
+            if has_backward
+            else 0
+        )
         parts = released_parts(traced.roots()) if has_backward else ()
         unconnected = _unconnected(given, traced) if has_backward else frozenset()
         if has_backward and not any(n and i not in unconnected for i, n in enumerate(given.needs_grad)):
             raise FallBack("new-leaf", "no input leads to an output that requires grad")
         if has_backward:
-            _differentiate(rec, given, traced, sources)
+            _differentiate(rec, given, traced)
     except FakeLimit as e:
         raise FallBack("operator-limit", str(e)) from None
     finally:
@@ -560,9 +566,15 @@ class _Outputs:
 # -- backward ----------------------------------------------------------------------------------------------
 
 
-def _differentiate(
-    rec: Recorder, given: _Inputs, traced: _Outputs, sources: list[tuple[int, fx.Node]]
-) -> None:
+def _region(rec: Recorder, item: Any) -> Region | None:
+    """The checkpoint that a node of autograd's is in, or the operator that made a fake's memory."""
+    if type(item) is FakeTensor:
+        op = item.home.first.op
+        return region_of(op.source) if op is not None else None
+    return region_of(rec.source_of(item))
+
+
+def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs) -> None:
     roots = traced.roots()
     tangents = []
     for f in roots:
@@ -575,7 +587,6 @@ def _differentiate(
         if given.needs_grad[i] and leaf.requires_grad and given.first.get(id(fake)) == i
     ]
     rec.stage, rec.source = BACKWARD, None
-    rec.forward_sources = sources
     try:
         with rec, torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS):
             grads = torch.autograd.grad(roots, [given.leaves[i] for i in wanted], tangents, allow_unused=True)

@@ -1,19 +1,20 @@
 """Which values the forward keeps for the backward: a minimum cut over the joint trace.
 
 In: a Trace with gradients. Out: a `Split`: forward operators, backward operators and the values saved between them.
-Always: random operators run once; costly ones too unless a memory budget asks for less; views are never saved, only
-the memory they view.
+Always: random operators run once; costly ones too unless a memory budget or a checkpoint asks for less; views are never
+saved, only the memory they view.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
+from ..capture.checkpoint_rules import region_of, regions_of
 from ..data import dataclass
 from ..fake.ops import aten
 from .costs import cost_ns, recomputable, repeatable
 from .cut import INFINITE, Network, min_cut
-from .ir import BACKWARD, Op, Trace, Value, inputs_of, memory_root, rewritten
+from .ir import BACKWARD, FORWARD, Op, Trace, Value, inputs_of, memory_root, rewritten
 from .passes import drop_dead
 
 # Products of matrices and their like: their arguments are tensors in memory whatever is fused around them.
@@ -86,22 +87,34 @@ class _Problem:
         self.after = _after_tangents(trace)
         self.position = {op: k for k, op in enumerate(trace.ops)}
         self.costs: dict[Op, float] = {}
+        self.again = {op for op in trace.ops if _is_to_repeat(op)}
+        self.left: set[Value] = (
+            set()
+        )  # results of checkpoints that the backward needs for what is outside of them
         needed: dict[Value, None] = {}
         for op in trace.ops:
             if op in self.after:
                 for v in inputs_of(op):
                     if not self._depends(v):
-                        needed[memory_root(v)] = None
+                        root = memory_root(v)
+                        needed[root] = None
+                        if self._leaves(root, op):
+                            self.left.add(root)
         for g in trace.grads:
             if g is not None and not self._depends(g):
                 needed[memory_root(g)] = None
         self.needed = list(needed)
         written = {memory_root(v) for op in trace.ops if op.func in _READS_MEMORY for v in inputs_of(op)}
         written.update(memory_root(v) for v in trace.outputs)
+        written.update(memory_root(v) for op in self.again for v in inputs_of(op))  # repeated one by one
         self.written = written  # values that are in memory whether they are kept or not
 
     def _depends(self, v: Value) -> bool:
         return v.op in self.after if v.op is not None else v in self.trace.tangents
+
+    def _leaves(self, v: Value, user: Op) -> bool:
+        """Whether `v` is computed in a checkpoint, and used outside of it."""
+        return v.op in self.again and region_of(user.source) is not region_of(v.op.source)
 
     def cut(self, bytes_per_ns: float) -> list[Value]:
         """What to save for the fewest bytes, where running an operator again costs its time at this price."""
@@ -125,6 +138,8 @@ class _Problem:
             remade = self.trace.remade.get(v)
             for d in {memory_root(d): None for d in (inputs_of(v.op) if remade is None else (remade,))}:
                 net.edge(net.vertex(d) + 1, enter, INFINITE)
+                if self._leaves(d, v.op):
+                    net.edge(0, net.vertex(d), INFINITE)
                 if d not in seen:
                     seen.add(d)
                     pending.append(d)
@@ -142,6 +157,8 @@ class _Problem:
             return INFINITE
         if v in self.trace.remade:
             return 0.0
+        if op in self.again:
+            return INFINITE if v in self.left else 0.0
         if recomputable(op) or bytes_per_ns == INFINITE:
             return 0.0 if recomputable(op) else INFINITE
         if not repeatable(op):
@@ -170,6 +187,14 @@ class _Problem:
             saved_bytes=_bytes(kept),
             recomputed=sum(1 for op in backward if op not in self.after and not op.view),
         )
+
+
+def _is_to_repeat(op: Op) -> bool:
+    """Whether the operator is in a checkpoint, and may run twice."""
+    if op.stage != FORWARD or op.source is None or not repeatable(op):
+        return False
+    regions = regions_of(op.source)
+    return bool(regions) and not any(op.func in region.kept for region in regions)
 
 
 def _after_tangents(trace: Trace) -> set[Op]:

@@ -90,7 +90,9 @@ class Recorder(FakeMode):
     def record(self, func: Any, args: tuple, kwargs: dict, recipe: Any) -> Any:
         """Append an operator; gives its Value, or a tuple or list of them as `recipe` is shaped."""
         self._require_mode(torch.is_inference_mode_enabled())
-        source = self.source if self.stage == FORWARD or self.source is not None else self._forward_source()
+        source = self.source
+        if self.stage != FORWARD and source is None:
+            source = self.source_of(torch._C._current_autograd_node())
         op = Op(func, args, kwargs, self.stage, source)
         self.trace.ops.append(op)
         if type(recipe) is Spec:
@@ -99,9 +101,8 @@ class Recorder(FakeMode):
             return value
         return self._record_many(op, recipe, ())
 
-    def _forward_source(self) -> Any:
-        """The node of the captured graph whose gradient autograd is computing."""
-        node = torch._C._current_autograd_node()
+    def source_of(self, node: Any) -> Any:
+        """The node of the captured graph whose gradient this node of autograd's computes."""
         if node is None or not self.forward_sources:
             return None
         k = bisect.bisect_right(self.forward_sources, node._sequence_nr(), key=_number)

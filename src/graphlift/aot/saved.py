@@ -6,7 +6,7 @@ Always: memory of the region's inputs is not counted, and shared memory counts o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -18,12 +18,21 @@ from ..fake.mode import fakes_in
 _NAMES: dict[type, tuple[str, ...]] = {}  # per type of autograd node, the attributes that give what it saved
 
 
-def eager_saved_bytes(outputs: Iterable[FakeTensor], inputs: Iterable[FakeTensor]) -> int:
-    """Bytes of intermediate memory that eager's backward of `outputs` keeps alive."""
+def eager_saved_bytes(
+    outputs: Iterable[FakeTensor], inputs: Iterable[FakeTensor], region_of: Callable[[Any], Any]
+) -> int:
+    """Bytes of intermediate memory that eager's backward of `outputs` keeps alive.
+
+    `region_of`: the checkpoint that a node of autograd's, or what made a tensor's memory, is in. Inside of one, memory
+    that it makes is not kept.
+    """
     seen = {id(f.home) for f in inputs}
     total = 0
     for node in nodes_behind(outputs):
+        region = region_of(node)
         for fake in fakes_in(_saved_values(node), []):
+            if region is not None and region_of(fake) is region:
+                continue
             if id(fake.home) not in seen:
                 seen.add(id(fake.home))
                 total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes

@@ -59,7 +59,10 @@ def _eager(mode: str | None, options: Mapping[str, Any]) -> Backend:
 
 def run_captured(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The backend "eager": the captured graph as it is."""
-    return gm.forward  # type: ignore[no-any-return]
+    with stage("import"):
+        from graphlift.capture.checkpoint_rules import with_checkpoints
+
+    return with_checkpoints(gm).forward  # type: ignore[no-any-return]
 
 
 def _aot_eager(mode: str | None, options: Mapping[str, Any]) -> Backend:

@@ -1,12 +1,11 @@
-"""Autograd in captured code: custom functions with their own backward, gradients taken inside, hooks, checkpoints.
+"""Autograd in captured code: custom functions with their own backward, gradients taken inside, hooks.
 
-In: calls of `torch.autograd` and `torch.utils.checkpoint`. Out: graph nodes whose backward is a graph of its own.
+In: calls of `torch.autograd`. Out: graph nodes whose backward is a graph of its own.
 Always: what autograd does at run time is what it does in eager; where that cannot be known, a break.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,20 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction, once_differentiable
-from torch.utils import checkpoint
 
 from ..data import dataclass
-from ..guards import Const
 from .attributes import get_attr
 from .breaks import Break
 from .calls import call
-from .capture import Capture, NotConst
+from .capture import Capture
 from .constants import FUNCTION_APPLY
-from .frame import inline
-from .protocol import sequence_items
-from .rerun import MADE, draws_since
+from .rerun import MADE
 from .rules import rule
-from .subgraph import Contents, SubGraph, Tensors, trace
+from .subgraph import SubGraph, trace
 from .trackers import NONE, Args, ConstVar, Kwargs, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 # --- custom functions --------------------------------------------------------------------------------------------
@@ -320,90 +315,3 @@ class HandleVar(Tracker):
     def __init__(self, born: int) -> None:
         self.source = None
         self.born = born
-
-
-# --- checkpoints ---------------------------------------------------------------------------------------------------
-
-_CHECKPOINT_OPTIONS = (
-    *("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop"),
-    "preserve_rng_state",
-)
-
-
-@rule(checkpoint.checkpoint)
-def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    """The function itself, in the graph: what it would compute again in the backward is what it computed.
-
-    Only a function without effects is that: one that updates statistics does so once more in eager's backward.
-    """
-    options = {name: kwargs.pop(name) for name in _CHECKPOINT_OPTIONS if name in kwargs}
-    if _saves_by_operator(cap, options.get("context_fn")):
-        del options["context_fn"]
-    try:
-        values = {name: cap.value_of(option) for name, option in options.items()}
-    except NotConst:
-        raise Break("unsupported-call", "a checkpoint with options that are not constants") from None
-    reentrant = values.get("use_reentrant")
-    if torch.is_grad_enabled():
-        if reentrant is None:
-            raise Break(
-                "unsupported-call", "a checkpoint that warns of its use_reentrant, which is not given"
-            )
-        if values.get(
-            "context_fn", checkpoint.noop_context_fn
-        ) is not checkpoint.noop_context_fn or values.get("debug"):
-            raise Break("unsupported-call", "a checkpoint with options of its own")
-    before, changed, tensors = Contents(cap, args), cap.changed, Tensors(cap)
-    start, known = len(cap.builder.graph.nodes), {t.fake.home for t in cap.fakes.values()}
-    cap.changed = {}
-    result = call(cap, args[0], args[1:], kwargs)
-    effects = bool(cap.changed) or before.changed() or tensors.written()
-    cap.changed = changed
-    if effects:
-        raise Break("unsupported-call", "a checkpoint of a function that changes what is outside of it")
-    if torch.is_grad_enabled():
-        if not values.get("preserve_rng_state", True) and draws_since(cap.builder, start):
-            raise Break("unsupported-call", "a checkpoint that draws other random numbers in the backward")
-        if reentrant:
-            _check_reentrant(cap, args[1:], kwargs, result, known)
-    return result
-
-
-def _saves_by_operator(cap: Capture, option: Tracker | None) -> bool:
-    """Whether contexts only say which operators' results are kept: by a list, so that no code of the program's runs."""
-    option = cap.realize(option) if option is not None else None
-    if type(option) is not ObjectVar or option.cls is not functools.partial:
-        return False
-    func, given = cap.realize(option.slots["func"]), cap.realize(option.slots["args"])
-    if type(func) is not ConstVar or func.value is not checkpoint.create_selective_checkpoint_contexts:
-        return False
-    return type(given) is TupleVar and len(given.items) == 1 and type(cap.realize(given.items[0])) is ListVar
-
-
-def _check_reentrant(cap: Capture, args: Args, kwargs: Kwargs, result: Tracker, known: set[Any]) -> None:
-    """A reentrant checkpoint is a function of its tensors to autograd. Raises: Break where that shows."""
-    tensors = [t for t in map(cap.realize, args) if type(t) is TensorVar]
-    outputs = sequence_items(cap, result) if type(result) in (TupleVar, ListVar) else [result]
-    if kwargs or not any(t.fake.requires_grad for t in tensors):
-        raise Break("unsupported-call", "a reentrant checkpoint, none of whose tensors requires a gradient")
-    if hooked_inputs(cap):
-        raise Break("unsupported-call", "a reentrant checkpoint beside tensors with hooks")
-    for out in map(cap.realize, outputs):
-        if type(out) is not TensorVar:
-            continue
-        differentiable = out.fake.dtype.is_floating_point or out.fake.dtype.is_complex
-        if out.fake.requires_grad != differentiable or out.fake.home in known or out.fake._is_view():
-            raise Break(
-                "unsupported-call", "a reentrant checkpoint that returns a view, or what has no gradient"
-            )
-
-
-def _register_plain(fn: Any) -> None:
-    @rule(fn)
-    def plain(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        return inline(cap, ConstVar(fn, Const(fn, fn.__name__)), args, kwargs)
-
-
-_early_stop: Any = checkpoint.set_checkpoint_early_stop
-for _plain in (checkpoint.checkpoint_sequential, _early_stop, _early_stop.__wrapped__):
-    _register_plain(_plain)

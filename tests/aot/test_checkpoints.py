@@ -1,0 +1,173 @@
+"""Checkpoints in compiled code keep what eager's checkpoints keep, and compute the rest again with the same numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
+
+import graphlift
+from graphlift import record
+
+BACKENDS = ("eager", "aot_eager", "auto")
+
+
+class Block(nn.Module):
+    def __init__(self, p: float = 0.0) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 64), nn.Linear(64, 16)
+        self.drop = nn.Dropout(p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.drop(self.down(torch.tanh(self.up(self.norm(x))).sin()))
+
+
+class Stack(nn.Module):
+    def __init__(self, p: float = 0.0, **options: Any) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(p) for _ in range(3))
+        self.options = options
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, **self.options) if self.options else block(x)
+        return x.square().mean()
+
+
+def saved_bytes(run: Callable[[], Any], known: list[Tensor]) -> int:
+    """Memory that a backward of what `run` gives keeps, besides the known tensors, as hooks on saved tensors see it."""
+    seen = {t.untyped_storage().data_ptr() for t in known}
+    total = 0
+
+    def pack(t: Tensor) -> Tensor:
+        nonlocal total
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in seen:
+            seen.add(storage.data_ptr())
+            total += storage.nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        kept = run()
+    del kept
+    return total
+
+
+def compiled_of(model: nn.Module, x: Tensor) -> Any:
+    """What AOT made of the model's only graph."""
+    graphlift.reset()
+    with record.recording() as records:
+        graphlift.compile(model, backend="aot_eager", fullgraph=True)(x)
+    (made,) = records
+    return made.compiled
+
+
+def train(model: Callable[..., Tensor], parameters: list[Tensor], x: Tensor) -> list[Tensor]:
+    torch.manual_seed(3)
+    for p in parameters:
+        p.grad = None
+    loss = model(x)
+    before = torch.get_rng_state()
+    loss.backward()
+    assert torch.equal(before, torch.get_rng_state())
+    return [loss.detach(), torch.rand(1), *(p.grad for p in parameters)]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("reentrant", (False, True))
+def test_gradients_and_random_numbers(backend: str, reentrant: bool) -> None:
+    torch.manual_seed(0)
+    model = Stack(0.3, use_reentrant=reentrant).double()
+    x = torch.randn(4, 5, 16, dtype=torch.float64, requires_grad=True)
+    parameters = [x, *model.parameters()]
+    expected = train(model, parameters, x)
+    compiled = graphlift.compile(model, backend=backend, fullgraph=True)
+    for _ in range(2):
+        got = train(compiled, parameters, x)
+        for a, b in zip(got, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", ({"use_reentrant": False}, {"use_reentrant": True}), ids=str)
+def test_saved_bytes(options: dict[str, Any]) -> None:
+    """The backward's partition keeps what goes into each checkpoint, and nothing in it."""
+    x = torch.randn(8, 5, 16, requires_grad=True)
+    plain, kept = (compiled_of(Stack(**o), x) for o in ({}, options))
+    between = 2 * x.numel() * x.element_size()  # the second and third block's input
+    last = between // 2  # what is squared
+    assert kept.saved_bytes == between + last
+    assert kept.eager_saved_bytes == between + last and plain.saved_bytes > 5 * kept.saved_bytes
+    assert kept.recomputed > plain.recomputed
+
+
+def test_memory_of_the_graph_as_captured() -> None:
+    """Backend "eager": torch's own checkpoint around the same nodes."""
+    torch.manual_seed(0)
+    model = Stack(use_reentrant=False)
+    x = torch.randn(8, 5, 16, requires_grad=True)
+    known = [x, *model.parameters()]
+    compiled = graphlift.compile(model, backend="eager")
+    compiled(x)
+    assert saved_bytes(lambda: compiled(x), known) == saved_bytes(lambda: model(x), known)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nested_and_sequential(backend: str) -> None:
+    torch.manual_seed(0)
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.2)) for _ in range(4)))
+
+    def f(x: Tensor) -> Tensor:
+        def outer(a: Tensor) -> Tensor:
+            b = checkpoint(layers[0], a, use_reentrant=False)
+            assert isinstance(b, Tensor)
+            return b.sin() * a
+
+        y = checkpoint(outer, x, use_reentrant=False)
+        z: Tensor = checkpoint_sequential(layers, 2, y, use_reentrant=False)
+        return z.sum()
+
+    x = torch.randn(3, 8, requires_grad=True)
+    parameters = [x, *layers.parameters()]
+    expected = train(f, parameters, x)
+    got = train(graphlift.compile(f, backend=backend, fullgraph=True), parameters, x)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operators_that_are_kept(backend: str) -> None:
+    contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y: Tensor = checkpoint(
+            lambda a, b: torch.tanh(a @ b).sin().exp(), x, w, use_reentrant=False, context_fn=contexts
+        )
+        return y.sum()
+
+    x, w = (torch.randn(6, 6, requires_grad=True) for _ in range(2))
+    expected = torch.autograd.grad(f(x, w), (x, w))
+    got = torch.autograd.grad(graphlift.compile(f, backend=backend, fullgraph=True)(x, w), (x, w))
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_generator_is_not_put_back(backend: str) -> None:
+    """A checkpoint puts back torch's own state alone: another generator draws other numbers in the backward."""
+    generator = torch.Generator()
+
+    def f(x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(
+            lambda a: (a * torch.rand(a.shape, generator=generator)).sin(), x, use_reentrant=False
+        )
+        return y.sum()
+
+    def gradient(fn: Callable[[Tensor], Tensor]) -> Tensor:
+        generator.manual_seed(0)
+        x = torch.arange(4.0, requires_grad=True)
+        return torch.autograd.grad(fn(x), x)[0]
+
+    assert torch.equal(gradient(graphlift.compile(f, backend=backend)), gradient(f))
