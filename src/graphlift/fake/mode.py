@@ -482,7 +482,7 @@ def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: 
 def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     target = args[0]
     if mode.involves_symbols(args, kwargs):
-        symbolic.check_in_place(mode, info, args, kwargs, _in_place_concrete)
+        symbolic.check_in_place(mode, info, key, args, kwargs, _in_place_concrete)
         target.home.constant = None
         return target
     check_overlap(info.func, args)

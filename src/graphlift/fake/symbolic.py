@@ -82,6 +82,19 @@ def involved(a: Any, into: list[SizeLike]) -> list[SizeLike]:
     return into
 
 
+def tensors_in(a: Any, into: list[FakeTensor]) -> list[FakeTensor]:
+    """The tensors in nested arguments."""
+    cls = type(a)
+    if cls is FakeTensor:
+        into.append(a)
+    elif cls is list or cls is tuple:
+        for v in a:
+            tensors_in(v, into)
+    elif cls is dict:
+        tensors_in(tuple(a.values()), into)
+    return into
+
+
 def is_symbolic(args: tuple, kwargs: dict) -> bool:
     return bool(involved(args, []) or (kwargs and involved(kwargs, [])))
 
@@ -363,11 +376,21 @@ def _agree(found: Any, there: Any, env: Mapping[Symbol, int]) -> bool:
 
 
 def check_in_place(
-    mode: FakeMode, info: OpInfo, args: tuple, kwargs: dict, concrete: Callable[[OpInfo, tuple, dict], Any]
+    mode: FakeMode,
+    info: OpInfo,
+    key: tuple | None,
+    args: tuple,
+    kwargs: dict,
+    concrete: Callable[[OpInfo, tuple, dict], Any],
 ) -> None:
     """Eager's errors for an in-place operator, and that its other arguments fit whatever the sizes are."""
     table = mode.sizes
     assert table is not None
+    homes = [f.home for f in tensors_in((args, kwargs), [])]
+    if len(set(map(id, homes))) < len(homes):
+        key = None  # memory that is shared counts, too
+    if key is not None and key in table.recipes:
+        return
     _answer(table, table.hints, info, args, kwargs, concrete)
     rule = rule_of(info.func)
     if rule is not None:
@@ -381,3 +404,5 @@ def check_in_place(
             _answer_elsewhere(table, other, info, args, kwargs, concrete)
         except NoRule as why:
             _give_up(table, info, args, kwargs, why)
+    if key is not None:
+        table.recipes[key] = True

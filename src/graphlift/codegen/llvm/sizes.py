@@ -36,7 +36,10 @@ class Sizes:
         if isinstance(size, Symbol):
             return self._symbol(self.position[size])
         if isinstance(size, FloorDiv):
-            return self._floor(*[self.value(a) for a in size.args])
+            above, below = size.args
+            if isinstance(below, int) and below > 0:
+                return self._floor_by(self.value(above), below)
+            return self._floor(self.value(above), self.value(below))
         if isinstance(size, Compound):
             name = "smin" if isinstance(size, Min) else "smax"
             return reduce(lambda x, y: b.intrinsic(name, x, y), [self.value(a) for a in size.args])
@@ -56,6 +59,14 @@ class Sizes:
         array = b.emit("ptr", 0, "load ptr, ptr {0}, align 8", slot)
         place = b.emit("ptr", 0, f"getelementptr i64, ptr {{0}}, i64 {position}", array)
         return b.emit("i64", 0, "load i64, ptr {0}, align 8", place)
+
+    def _floor_by(self, above: Value, below: int) -> Value:
+        """The quotient by a positive number: a shift where it is a power of two, else less one for a negative rest."""
+        b = self.b
+        if below & (below - 1) == 0:
+            return b.inst("ashr", above, b.constant(below.bit_length() - 1, "i64"))
+        quotient, rest = [b.inst(op, above, b.constant(below, "i64")) for op in ("sdiv", "srem")]
+        return b.inst("add", quotient, b.inst("ashr", rest, b.constant(63, "i64")))
 
     def _floor(self, above: Value, below: Value) -> Value:
         b = self.b
