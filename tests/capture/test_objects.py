@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import graphlift
 from tests.capture.program import program
 
 
@@ -243,3 +244,48 @@ def test_searches_among_tensors(x: Tensor, y: Tensor):
 @program(lambda: torch.tensor(2.0), breaks=True)
 def test_search_that_finds_no_tensor(x: Tensor, y: Tensor):
     return [y, y + 1].index(y - 1)
+
+
+def described_dict():
+    made = collections.OrderedDict(a=1)
+    made.note = [1]
+    return made
+
+
+@program(described_dict, lambda: collections.OrderedDict(b=2))
+def test_attributes_of_ordered_dicts(x, described, plain):
+    """Unlike a dict it has them, as that of a module's state has."""
+    seen = [hasattr(described, "note"), hasattr(plain, "note"), getattr(plain, "other", 0)]
+    described.note.append(2)
+    described.more = plain
+    plain.back = "described"
+    made = collections.OrderedDict(plain)
+    try:
+        made.note = described.note
+    except AttributeError:
+        seen.append("refused")
+    made.pop("b")
+    result = [described, plain, made, described.copy()]
+    return x + len(made.note), seen, described.more is plain, result, hasattr(result[-1], "note")
+
+
+@program(described_dict)
+def test_attributes_of_ordered_dicts_are_left(x, described):
+    made = collections.OrderedDict(a=x)
+    made.made = described.note
+    described.given = made
+    described["given"] = made
+    return x * 2
+
+
+def test_attributes_of_ordered_dicts_are_seen_outside():
+    def fn(x, given):
+        given.seen = x + 1
+        made = collections.OrderedDict(a=given)
+        made.note = made
+        return made
+
+    given, wanted = described_dict(), described_dict()
+    found, made = graphlift.compile(fn, backend="eager")(torch.ones(2), given), fn(torch.ones(2), wanted)
+    assert vars(found)["note"] is found and vars(made)["note"] is made and found == {"a": given}
+    assert list(vars(given)) == list(vars(wanted)) and torch.equal(given.seen, wanted.seen)

@@ -128,7 +128,7 @@ def test_hook_registered_inside(m, x):
     return y, m(x)
 
 
-@torch_program(mod(lambda m: None), X, breaks="exception-raised")
+@torch_program(mod(lambda m: None), X)
 def test_state_dict(m, x):
     sd = m.state_dict()
     return m(x), list(sd), sd["a.weight"] * 2
@@ -137,13 +137,12 @@ def test_state_dict(m, x):
 @torch_program(
     mod(lambda m: m.register_state_dict_post_hook(lambda mod, sd, prefix, meta: sd.update(extra=1))),
     X,
-    breaks="exception-raised",
 )
 def test_state_dict_hook(m, x):
     return m(x), list(m.state_dict())
 
 
-@torch_program(mod(lambda m: None), mod(lambda m: None), X, breaks="exception-raised")
+@torch_program(mod(lambda m: None), mod(lambda m: None), X)
 def test_load_state_dict(m, n, x):
     m.load_state_dict(n.state_dict())
     return m(x)

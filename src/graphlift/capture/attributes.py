@@ -23,6 +23,7 @@ from ..guards import (
     Call,
     Const,
     DictItem,
+    HasKey,
     InstanceDict,
     Slot,
     Source,
@@ -206,6 +207,11 @@ def find_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
     finder = FINDERS.get(type(obj))
     if finder is not None:
         return finder(cap, obj, name)
+    return builtin_attr(cap, obj, name)
+
+
+def builtin_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
+    """An attribute that the class of a builtin object has."""
     cls = python_type(obj)
     raw = cap.type_attr(cls, name)
     if raw is ABSENT:
@@ -675,12 +681,45 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
         from .tensor_attributes import set_tensor_attr
 
         set_tensor_attr(cap, obj, name, value)
+    elif type(obj) is DictVar and issubclass(obj.cls, collections.OrderedDict):
+        set_ordered_attr(cap, obj, name, value)
     elif type(obj) in (ListVar, TupleVar, DictVar, SetVar) or (
         type(obj) is ConstVar and type(obj.value) in PLAIN_CONSTANTS
     ):
         raise cap.raise_(AttributeError, f"'{python_type(obj).__name__}' object has no attribute '{name}'")
     else:
         raise Break("attribute-mutation", f"{name} of {describe(obj)}")
+
+
+def ordered_attrs(cap: Capture, obj: DictVar) -> dict[str, Tracker]:
+    """The attributes of an OrderedDict, as that of a module's state has: of its own, or set in the region."""
+    own = getattr(obj.real, "__dict__", {})
+    found = {name: cap.wrap(value, DictItem(InstanceDict(obj.source), name)) for name, value in own.items()}  # type: ignore[arg-type]
+    return {**found, **cap.tensor_attrs.get(id(obj), {})}
+
+
+def _dict_attr(cap: Capture, obj: DictVar, name: str) -> Tracker | None:
+    if issubclass(obj.cls, collections.OrderedDict):
+        found = ordered_attrs(cap, obj).get(name)
+        if found is not None and name not in vars(object):
+            return found
+        if found is None and obj.source is not None and cap.type_attr(obj.cls, name) is ABSENT:
+            cap.guard(HasKey(InstanceDict(obj.source), name, False))
+    return builtin_attr(cap, obj, name)
+
+
+FINDERS[DictVar] = _dict_attr
+
+
+def set_ordered_attr(cap: Capture, obj: DictVar, name: str, value: Tracker) -> None:
+    """``obj.name = value`` of an OrderedDict."""
+    raw = cap.type_attr(obj.cls, name)
+    if raw is not ABSENT:
+        raise Break("attribute-mutation", f"{name} of a {obj.cls.__name__}")
+    cap.tensor_attrs.setdefault(id(obj), {})[name] = value
+    cap.keep_alive.append(obj)
+    if obj.real is not None:
+        cap.mark_changed(obj)
 
 
 def _write_class(cap: Capture, obj: ConstVar, name: str, value: Tracker | None) -> None:

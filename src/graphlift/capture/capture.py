@@ -162,7 +162,7 @@ class Capture:
         self.in_cached = False
         self.guarded = False
         self.is_faking = False  # whether the fake mode is on already: inside a transform that runs on fakes
-        #: What the region set on tensors, by the id of their trackers.
+        #: What the region set on tensors and OrderedDicts, by the id of their trackers.
         self.tensor_attrs: dict[int, dict[str, Tracker]] = {}
         #: Modes that see calls of torch's functions, the innermost last; meanwhile none acts for real.
         self.modes: list[Tracker] = []
@@ -180,6 +180,7 @@ class Capture:
         self.given: list[Any] = []  # the objects that the frame was entered with
         self.mortal: set[int] = set()  # those of them whose end runs code
         self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
+        self.valued: set[int] = set()  # containers whose value is being made
         self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
         self.tracebacks: dict[int, OpaqueVar] = {}
@@ -509,18 +510,27 @@ class Capture:
             return slice(*[self.value_of(part) for part in tracker.parts])  # type: ignore[attr-defined]
         if kind is TupleVar:
             return tuple(self.value_of(item) for item in tracker.items)  # type: ignore[attr-defined]
-        if kind is ListVar:
-            return [self.value_of(item) for item in tracker.items]  # type: ignore[attr-defined]
+        if kind is ListVar or kind is DictVar:
+            return self._container_value(tracker)  # type: ignore[arg-type]
         if kind is SetVar:
             return tracker.cls(self.value_of(item) for item in tracker.known.values())  # type: ignore[attr-defined]
-        if kind is DictVar:
-            self.complete(tracker)  # type: ignore[arg-type]
-            return tracker.cls((key_value(key), self.value_of(item)) for key, item in tracker.known.items())  # type: ignore
         if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
             items = self.value_of(tracker.payload)  # type: ignore[attr-defined]
             cls = tracker.cls  # type: ignore[attr-defined]
             return cls(items) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, items)
         raise NotConst
+
+    def _container_value(self, tracker: ListVar | DictVar) -> Any:
+        if id(tracker) in self.valued:  # it is inside itself
+            raise NotConst
+        self.valued.add(id(tracker))
+        try:
+            if type(tracker) is ListVar:
+                return [self.value_of(item) for item in tracker.items]
+            known = self.complete(tracker).known  # type: ignore[arg-type]
+            return tracker.cls((key_value(key), self.value_of(item)) for key, item in known.items())  # type: ignore
+        finally:
+            self.valued.discard(id(tracker))
 
     def pin(self, tracker: ConstVar) -> None:
         """The very object is used: guard its identity where so far only its kind is."""

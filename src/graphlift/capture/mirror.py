@@ -18,7 +18,7 @@ import numpy as np
 
 from ..guards import ABSENT
 from .arrays import known_array
-from .attributes import get_attr, python_type
+from .attributes import get_attr, ordered_attrs, python_type
 from .breaks import Break, Exhausted, Raised, RunEagerly
 from .calls import call, call_special
 from .capture import Capture, NotConst
@@ -309,7 +309,11 @@ def run(cap: Capture, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) 
 def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
     cap = mirror.cap
     is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
-    real = [mirror.open(arg, receiver=is_method and index == 0) for index, arg in enumerate(args)]
+    inside = is_method and _reads_inside(fn)
+    real = [
+        mirror.open(arg, receiver=is_method and index == 0 or (inside and _is_kin(cap, arg, fn)))
+        for index, arg in enumerate(args)
+    ]
     named = {name: mirror.open(arg) for name, arg in kwargs.items()}
     if is_method and real and not isinstance(real[0], fn.__objclass__):
         receiver = python_type(cap.realize(args[0]))
@@ -327,7 +331,39 @@ def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Trac
         mirror.write_back()
         raise mirror.raised(error) from error
     mirror.write_back()
+    if fn in _MAY_GIVE_THEMSELVES and result is real[0]:
+        return cap.realize(args[0])
     return mirror.back(result)
+
+
+#: Methods of text that give an instance of a subclass as it is where there is nothing to do.
+_MAY_GIVE_THEMSELVES = frozenset((str.format, str.__mod__))
+#: Operators of containers, which read the storage of another container of the same kind, whatever its class says.
+_OF_STORAGE = frozenset(
+    f"__{name}__"
+    for name in "eq ne lt le gt ge add or and sub xor ror rand rsub rxor ior iand isub ixor".split()
+)
+
+
+def _reads_inside(method: Any) -> bool:
+    return type(method) is types.WrapperDescriptorType and method.__name__ in _OF_STORAGE
+
+
+def _is_kin(cap: Capture, arg: Tracker, method: Any) -> bool:
+    """Whether an operand is an instance of a subclass of a container such as the operator takes."""
+    arg, cls = cap.realize(arg), method.__objclass__
+    if type(arg) is not ObjectVar or type(arg.payload) not in (ListVar, TupleVar, SetVar, DictVar):
+        return False
+    merges = method.__name__ not in ("__eq__", "__ne__")
+    if (
+        merges
+        and issubclass(cls, dict)
+        and isinstance(cap.type_attr(arg.cls, "__iter__"), types.FunctionType)
+    ):
+        raise Break(
+            "c-function", f"{method.__qualname__} of a {arg.cls.__name__}, which is merged by its keys"
+        )
+    return issubclass(arg.cls, (set, frozenset) if issubclass(cls, (set, frozenset)) else cls)
 
 
 # --- containers --------------------------------------------------------------------------------------------------------
@@ -360,6 +396,8 @@ def _copy_dict(mirror: Mirror, tracker: DictVar) -> dict[Any, Any]:
     base = collections.OrderedDict if issubclass(tracker.cls, collections.OrderedDict) else dict
     copy: dict[Any, Any] = mirror._remember(tracker, base())
     copy.update((mirror.give_key(key), mirror.give(value)) for key, value in known.items())
+    if base is not dict:
+        vars(copy).update({name: mirror.give(v) for name, v in ordered_attrs(mirror.cap, tracker).items()})
     return copy
 
 

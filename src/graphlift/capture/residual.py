@@ -270,12 +270,19 @@ class Residual:
             return ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.known.items())
 
         make = "" if tracker.cls is dict else self.constant(tracker.cls)
-        return self.container(
+        made = self.container(
             tracker,
             f"{make or 'dict'}()",
             lambda name: [f"{name}.update({{{items()}}})"],
             lambda: f"{make}({{{items()}}})" if make else f"{{{items()}}}",
         )
+        self.lines += self.attributes(tracker, made)
+        return made
+
+    def attributes(self, tracker: Tracker, target: str) -> list[str]:
+        """Statements that set what the region set on a tensor or an OrderedDict."""
+        attributes = self.cap.tensor_attrs.get(id(tracker), {})
+        return [f"{target}.{name} = {self.expr(value)}" for name, value in attributes.items()]
 
     def _deque(self, tracker: DequeVar) -> str:
         make = self.constant(deque)
@@ -615,7 +622,7 @@ class Residual:
                 )
             else:
                 lines.append(f"{target}.clear()" if plain else f"{base}.clear({target})")
-        return lines
+        return lines + self.attributes(var, target)
 
     def _list_effect(self, var: ListVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]

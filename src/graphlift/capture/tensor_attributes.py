@@ -74,13 +74,7 @@ def _remember(cap: Capture, tensor: TensorVar, name: str, value: Tracker) -> Non
     cap.mark_changed(tensor)
 
 
-def _effect(residual: Residual, tensor: TensorVar) -> list[str]:
-    target = residual.expr(tensor)
-    attributes = residual.cap.tensor_attrs[id(tensor)]
-    return [f"{target}.{name} = {residual.expr(value)}" for name, value in attributes.items()]
-
-
-EFFECTS[TensorVar] = _effect
+EFFECTS[TensorVar] = lambda residual, tensor: residual.attributes(tensor, residual.expr(tensor))
 
 
 def _handle(residual: Residual, handle: HandleVar) -> str:
