@@ -1635,3 +1635,23 @@ def test_callable_obj(x):
     f = o.__repr__
     g = P.__eq__
     return x + 1, f(), g(o, P(2)), (lambda: o)().a
+
+
+@program()
+def test_in_stops_at_the_first_match(x):
+    log = []
+
+    def counted():
+        for i in range(4):
+            log.append(i)
+            yield i
+
+    class Compared:
+        def __eq__(self, other):
+            log.append("compared")
+            return False
+
+    rest, generator, pairs = iter([1, 2, 3]), counted(), enumerate("abc")
+    found = 2 in rest, 1 in generator, 5 in itertools.count(), (1, "b") in pairs, 7 in reversed([1, 2])
+    first = Compared() in [Compared(), 3]
+    return x + 1, found, list(rest), list(generator), list(pairs), log, first

@@ -262,3 +262,94 @@ def test_the_length_of_an_iterable_is_asked_for(compiler: Compiler, cls: Any, er
     compiled = compiler.compile(fn, backend="eager")
     for use in USES:
         assert compiled(use) == fn(use)
+
+
+def delegating(base: type) -> Any:
+    """A subclass whose special methods ask the builtin class."""
+
+    def asking(name: str) -> Any:
+        return lambda self, *args: getattr(super(made, self), name)(*args)
+
+    names = "eq ne lt le gt ge add or and sub xor contains iter len getitem".split()
+    methods = {f"__{name}__": asking(f"__{name}__") for name in names if hasattr(base, f"__{name}__")}
+    methods |= {name: asking(name) for name in ("extend", "update", "keys", "copy") if hasattr(base, name)}
+    made = type(f"Asking{base.__name__}", (base,), {**methods, "__hash__": base.__hash__})
+    return made
+
+
+def refusing(base: type) -> Any:
+    """A subclass that leaves comparisons to the other side."""
+
+    def refuse(self, other):
+        return NotImplemented
+
+    methods = {name: refuse for name in ("__eq__", "__lt__", "__gt__", "__add__", "__or__")}
+    return type(f"Refusing{base.__name__}", (base,), {**methods, "__hash__": base.__hash__})
+
+
+def bare(base: type) -> Any:
+    return type(f"Bare{base.__name__}", (base,), {})
+
+
+OPERATIONS = (
+    *(lambda a, b, c: a == b, lambda a, b, c: a != b, lambda a, b, c: a == c, lambda a, b, c: a < c),
+    *(lambda a, b, c: a <= b, lambda a, b, c: a > c, lambda a, b, c: a < 5, lambda a, b, c: "a" > a),
+    *(lambda a, b, c: a + b, lambda a, b, c: a | c, lambda a, b, c: a & c, lambda a, b, c: a - c),
+    *(lambda a, b, c: a in [b], lambda a, b, c: [a] == [b], lambda a, b, c: 1 in a, lambda a, b, c: "a" in a),
+    *(lambda a, b, c: a.extend(a), lambda a, b, c: a.extend(b), lambda a, b, c: a.update(c)),
+    *(lambda a, b, c: max(a, c), lambda a, b, c: len({a, b}), lambda a, b, c: a.copy()),
+    *(lambda a, b, c: type(a).__mro__[1](a) == b, lambda a, b, c: a == type(a).__mro__[1](b)),
+    *(lambda a, b, c: a | type(a).__mro__[1](b), lambda a, b, c: type(a).__mro__[1](a) | b),
+    *(lambda a, b, c: a[:], lambda a, b, c: a * 1, lambda a, b, c: a.format(), lambda a, b, c: a % ()),
+)
+CONTENTS = (
+    *((list, [1], [1, 3]), (dict, {"a": 1}, {"a": 2}), (set, {1}, {1, 2}), (tuple, (1,), (1, 3))),
+    *((OrderedDict, {"a": 1}, {"a": 2}), (frozenset, {1}, {1, 2}), (int, 1, 2), (str, "a", "ab")),
+)
+
+
+@pytest.mark.parametrize("kind", (bare, delegating, refusing))
+@pytest.mark.parametrize("base, content, other", CONTENTS, ids=[base.__name__ for base, *_ in CONTENTS])
+def test_operators_of_instances_of_subclasses(
+    compiler: Compiler, kind: Any, base: Any, content: Any, other: Any
+) -> None:
+    cls = kind(base)
+
+    def outside(a: Any, b: Any, c: Any) -> Any:
+        seen = []
+        for operation in OPERATIONS:
+            try:
+                result = operation(a, b, c)
+                seen.append((type(result).__name__, result is a, repr(result)))
+            except Exception as error:
+                seen.append((type(error).__name__, str(error)))
+        return seen, repr(a)
+
+    def inside() -> Any:
+        return outside(cls(content), cls(content), cls(other))
+
+    expected = inside()
+    assert compiler.compile(inside, backend="eager")() == expected
+    made = cls(content), cls(content), cls(other)
+    assert compiler.compile(outside, backend="eager")(*made) == expected
+
+
+@program()
+def test_text_of_containers_inside_themselves(x: Tensor):
+    items, table, own, asked = [1], {}, Items([1]), AskedItems([1])
+    pair = (1, items)
+    items += [items, pair]
+    table["t"], table["i"] = table, items
+    own.append(own)
+    asked.append([asked])
+    return (
+        x + 1,
+        str(items),
+        repr(table),
+        repr(pair),
+        f"{own!r}",
+        str(asked),
+        asked.log,
+        items == items,
+        "%s" % table,
+    )

@@ -540,9 +540,8 @@ def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
     if isinstance(meta_call, types.FunctionType):
         if isinstance(cls, enum.EnumMeta):
             return enum_call(cap, cls, args, kwargs) or _construct_constant(cap, cls, args, kwargs)
-        return inline(
-            cap, ConstVar(meta_call, Const(meta_call, meta_call.__qualname__)), [this, *args], kwargs
-        )
+        made = ConstVar(meta_call, Const(meta_call, meta_call.__qualname__))
+        return inline(cap, made, [this, *args], kwargs, link)
     if meta_call is not type.__call__ and not isinstance(cls, enum.EnumMeta):
         bound = bind_descriptor(cap, meta_call, this, type(cls), "__call__")
         assert bound is not None

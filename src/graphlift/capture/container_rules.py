@@ -10,6 +10,7 @@ import collections
 from typing import Any
 
 from ..guards import ABSENT
+from . import polyfills
 from .attributes import find_attr, python_type
 from .breaks import Break
 from .calls import call, plain_index, refuse
@@ -231,11 +232,36 @@ def _dict_clear(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
 
 
-@rule(dict.copy, collections.OrderedDict.copy)
+@rule(dict.copy)
 def _dict_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    source = own(cap, unordered(cap, args[0]), DictVar)
+    return DictVar(dict(cap.complete(source).known))
+
+
+@rule(collections.OrderedDict.copy)
+def _ordered_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if python_type(cap.realize(args[0])) is not collections.OrderedDict:
+        return call(cap, ConstVar(polyfills.copy_ordered), args, {})
     source = own(cap, args[0], DictVar)
-    cap.complete(source)
-    return DictVar(dict(source.known), cls=source.cls)
+    return DictVar(dict(cap.complete(source).known), cls=collections.OrderedDict)
+
+
+def _ordered_union(name: str) -> None:
+    """``|`` of an OrderedDict, which gives an instance of its class (CPython, Objects/odictobject.c, odict_or)."""
+    method = getattr(collections.OrderedDict, name)
+
+    @rule(method)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        left, right = map(cap.realize, args if name == "__or__" else args[::-1])
+        kinds = [python_type(side) for side in (left, right)]
+        cls = kinds[0] if issubclass(kinds[0], collections.OrderedDict) else kinds[1]
+        if cls is collections.OrderedDict or not all(issubclass(kind, dict) for kind in kinds):
+            return run(cap, method, args, kwargs)
+        return call(cap, ConstVar(polyfills.join_ordered), [ConstVar(cls), left, right], {})
+
+
+_ordered_union("__or__")
+_ordered_union("__ror__")
 
 
 def _view(kind: str) -> None:

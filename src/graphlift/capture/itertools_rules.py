@@ -18,13 +18,13 @@ from .called_iterators import CalledIter, TeeIter
 from .calls import call, known_index, plain_index, refuse
 from .capture import Capture, NotConst
 from .frame import CallIter
-from .protocol import get_iter, is_same, iterate
+from .protocol import gather, get_iter, is_same
 from .rules import rule
 from .trackers import NONE, Args, ConstVar, Kwargs, Tracker, TupleVar
 
 
 def _pool(cap: Capture, iterable: Tracker) -> Tracker:
-    return TupleVar(iterate(cap, iterable))
+    return TupleVar(gather(cap, iterable))
 
 
 def _as_is(cap: Capture, value: Tracker) -> Tracker:

@@ -5,6 +5,7 @@ Always: nothing here calls anything but other builtins.
 """
 # ruff: noqa: SIM110, B007
 
+import collections
 import sys
 
 _MISSING = object()
@@ -124,6 +125,23 @@ def iterate_by_index(obj):
             return
         yield item
         index += 1
+
+
+def copy_ordered(ordered):
+    copied = type(ordered)()
+    for key in _ordered_iter(ordered):
+        copied[key] = ordered[key]
+    return copied
+
+
+_ordered_iter = collections.OrderedDict.__iter__
+
+
+def join_ordered(cls, left, right):
+    joined = cls(left)
+    for key in right.keys():
+        joined[key] = right[key]
+    return joined
 
 
 def ask_length(obj):

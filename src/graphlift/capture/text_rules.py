@@ -20,7 +20,7 @@ from .breaks import Break
 from .calls import CODE_RULES, call, call_special, hash_by_method
 from .capture import Capture, NotConst
 from .mirror import run
-from .protocol import evaluate, iterate
+from .protocol import evaluate, iterate, payload_of
 from .protocol.comparison import OPERATORS
 from .reordered import is_late, join, show
 from .rules import rule
@@ -95,12 +95,31 @@ def _by_content(cap: Capture, fn: Any, args: Args, code: str, detail: str) -> Tr
             return evaluate(cap, fn, obj.cls(*values))
         except NotConst:
             raise Break(code, detail) from None
-    is_proxy = type(obj) is ObjectVar and obj.cls is types.MappingProxyType
-    if type(obj) in _CONTAINERS or (type(obj) is ObjectVar and obj.payload is not None and not is_proxy):
-        return run(cap, fn, args, {})
+    if type(obj) is ObjectVar and obj.payload is not None and obj.cls is not types.MappingProxyType:
+        method = cap.type_attr(obj.cls, "__str__" if fn is str else "__repr__")
+        if method is object.__str__:
+            method = cap.type_attr(obj.cls, "__repr__")
+        own = fn in (str, repr) and isinstance(method, types.WrapperDescriptorType)
+        return _text_inside(cap, method if own else fn, args)
+    if type(obj) in _CONTAINERS:
+        return _text_inside(cap, fn, args)
     raise Break(code, detail)
 
 
+def _text_inside(cap: Capture, fn: Any, args: Args) -> Tracker:
+    """The text that a builtin class makes of a container; short where it is inside itself."""
+    obj = cap.realize(args[0])
+    key = 0, id(obj)
+    if key in cap.shown:
+        return ConstVar(_SHORT.get(type(payload_of(obj)), "(...)"))
+    cap.shown.add(key)
+    try:
+        return run(cap, fn, args, {})
+    finally:
+        cap.shown.discard(key)
+
+
+_SHORT = {ListVar: "[...]", DictVar: "{...}"}
 _CONTAINERS = (ListVar, TupleVar, DictVar, SetVar, DequeVar, PrivateVar)
 
 

@@ -169,16 +169,17 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     left_type, right_type = python_type(left), python_type(right)
     if left_type is not right_type and issubclass(right_type, left_type):
         order.reverse()
-    negated = False
+    negated, refused = False, 0
     for obj, method, other in order:
         if type(obj) is not ObjectVar:
             continue
         raw = cap.type_attr(obj.cls, method)
+        refused += isinstance(raw, types.FunctionType)
         if isinstance(raw, types.FunctionType) or (type(raw) is types.WrapperDescriptorType and raw in RULES):
             result = call_special(cap, obj, method, [other])
             if not (type(result) is ConstVar and result.value is NotImplemented):
                 return result
-        elif method == "__ne__" and isinstance(cap.type_attr(obj.cls, "__eq__"), types.FunctionType):
+        elif raw is object.__ne__ and isinstance(cap.type_attr(obj.cls, "__eq__"), types.FunctionType):
             negated = True  # object.__ne__ asks __eq__
         elif (
             obj.payload is None
@@ -189,13 +190,12 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
             raise Break("c-function", f"{method} of a {obj.cls.__name__}")
     if negated:
         return ConstVar(not truth(cap, compare(cap, "==", left, right)))
-    left_payload, right_payload = payload_of(left), payload_of(right)
-    if left_payload is not left or right_payload is not right:
-        return compare(cap, symbol, left_payload, right_payload)
-    if type(left) is DequeVar and type(right) is DequeVar:
-        from ..mirror import run
-
-        return run(cap, getattr(collections.deque, name), [left, right], {})
+    inside = payload_of(left), payload_of(right)
+    if (left, right) != inside and any(_varies(side) or type(side) is TensorVar for side in inside):
+        return compare(cap, symbol, *inside)
+    answer = _compare_inside(cap, symbol, *inside) if refused < 2 else None
+    if answer is not None:
+        return answer
     if symbol in ("==", "!="):
         return ConstVar(_identity_equal(cap, left, right) == (symbol == "=="))
     require_known(left, right)
@@ -203,6 +203,21 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         TypeError,
         f"'{symbol}' not supported between instances of '{python_type(left).__name__}' and '{python_type(right).__name__}'",
     )
+
+
+def _compare_inside(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker | None:
+    """What the builtin classes say of their values, also of those inside of subclasses; None where they refuse."""
+    fn, name, reflected = COMPARE[symbol]
+    if type(left) is ConstVar and type(right) is ConstVar:
+        a, b = left.value, right.value
+        refused = getattr(type(a), name)(a, b) is getattr(type(b), reflected)(b, a) is NotImplemented
+        return None if refused else evaluate(cap, fn, a, b)
+    if type(left) is DequeVar and type(right) is DequeVar:
+        from ..mirror import run
+
+        return run(cap, getattr(collections.deque, name), [left, right], {})
+    structural = _compare_containers(cap, symbol, left, right)
+    return None if structural is None else ConstVar(structural)
 
 
 def require_known(*operands: Tracker) -> None:

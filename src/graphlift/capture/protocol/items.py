@@ -14,7 +14,7 @@ from typing import Any
 
 from ...guards import ABSENT
 from ..attributes import find_attr, get_attr, python_type
-from ..breaks import Break, Raised
+from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special, known_index
 from ..capture import Capture, NotConst
 from ..constants import PLAIN_CONSTANTS
@@ -36,7 +36,7 @@ from ..trackers import (
 )
 from .comparison import items_equal, truth
 from .indexing import has_size, view_at
-from .iteration import change_list, evaluate, iterate
+from .iteration import change_list, evaluate, get_iter, iterate, next_item
 
 
 def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
@@ -58,7 +58,7 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
         raw = cap.type_attr(container.cls, "__contains__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
             return truth(cap, call_special(cap, container, "__contains__", [item]))
-        if container.payload is not None:  # type: ignore[attr-defined]
+        if container.payload is not None and raw is not ABSENT:  # type: ignore[attr-defined]
             return contains(cap, container.payload, item)  # type: ignore[attr-defined]
     if kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
@@ -67,7 +67,13 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
     cls = python_type(container)
     if cap.type_attr(cls, "__iter__") is ABSENT and cap.type_attr(cls, "__getitem__") is ABSENT:
         raise cap.raise_(TypeError, f"argument of type '{cls.__name__}' is not iterable")
-    return any(items_equal(cap, item, found) for found in iterate(cap, container))
+    iterator = get_iter(cap, container)
+    try:
+        while not items_equal(cap, next_item(cap, iterator), item):
+            pass
+    except Exhausted:
+        return False
+    return True
 
 
 #: What a tensor's index is taken for, of kinds of trackers that are no tensors.
@@ -117,8 +123,10 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
         raw = cap.type_attr(container.cls, "__getitem__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
             return call_special(cap, container, "__getitem__", [index])
-        if container.payload is not None:  # type: ignore[attr-defined]
+        if container.payload is not None and raw is not ABSENT:  # type: ignore[attr-defined]
             return _payload_item(cap, container, index)  # type: ignore[arg-type]
+        if container.payload is not None:  # type: ignore[attr-defined]
+            raise cap.raise_(TypeError, f"'{container.cls.__name__}' object is not subscriptable")  # type: ignore
     if kind is OpaqueVar:
         raise Break(container.code, container.detail)  # type: ignore[attr-defined]
     return _by_type(cap, operator.getitem, "__getitem__", [container, index])

@@ -80,6 +80,9 @@ def extend_from(cap: Capture, target: ListVar, iterable: Tracker) -> None:
     if type(iterable) in (ListVar, TupleVar):
         extend_list(cap, target, iterate(cap, iterable))
         return
+    if type(iterable) is ObjectVar and iterable.payload is target:  # what it has now: it grows on the way
+        extend_list(cap, target, iterate(cap, iterable))
+        return
     iterator = get_iter(cap, iterable)
     if type(iterable) is ObjectVar:
         _ask_length(cap, iterable)
