@@ -7,6 +7,7 @@ Always: what depends on a larger tensor, on random numbers, or on a change that 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ..fake import FakeTensor
 from ..guards import Predicate
 from .graph import GraphBuilder
 from .overriding import PLAIN_TENSORS
-from .rerun import is_plain, may_draw
+from .rerun import inside, is_plain, may_draw
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -54,18 +55,49 @@ class _Question:
 class SameAnswers:
     """Whether the questions have the answers that they had, for these inputs."""
 
-    inputs: tuple[fx.Node, ...]
-    steps: tuple[_Step | _Question, ...]
+    same: Callable[..., bool]
 
     def __call__(self, *given: Tensor) -> bool:
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            values: dict[fx.Node, Any] = {n: t.clone() for n, t in zip(self.inputs, given, strict=True)}
-            for step in self.steps:
-                if type(step) is _Step:
-                    step.run(values)
-                elif step.ask(values) != step.answer:  # type: ignore[union-attr]
-                    return False
-        return True
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            return self.same(*given)
+        finally:
+            torch._C._set_grad_enabled(before)
+
+
+def _written_out(inputs: list[fx.Node], steps: list[_Step | _Question]) -> Callable[..., bool]:
+    """The steps as one function of the inputs, on copies of them where a step may write."""
+    names = {node: f"v{i}" for i, node in enumerate(inputs)}
+    scope: dict[str, Any] = {}
+
+    def text(value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return names[value]
+        if type(value) is slice:
+            return f"slice({text(value.start)}, {text(value.stop)}, {text(value.step)})"
+        if isinstance(value, (tuple, list)):
+            items = "".join(f"{text(item)}, " for item in value)
+            return f"({items})" if isinstance(value, tuple) else f"[{items}]"
+        scope[f"c{len(scope)}"] = value
+        return f"c{len(scope) - 1}"
+
+    writes = any(type(step) is _Step and _written(step.node) for step in steps)
+    lines = [f"{names[node]} = {names[node]}.clone()" for node in inputs if writes]
+    for step in steps:
+        args = [text(arg) for arg in step.args]
+        if type(step) is _Question:
+            lines.append(f"if bool({text(step.fn)}({', '.join(args)})) is not {step.answer}: return False")
+            continue
+        args += [f"{key}={text(value)}" for key, value in step.kwargs.items()]  # type: ignore[union-attr]
+        node: fx.Node = step.node  # type: ignore[union-attr]
+        method = node.op == "call_method"
+        called = f"{args.pop(0)}.{node.target}" if method else text(node.target)
+        names[node] = f"v{len(names)}"
+        lines.append(f"{names[node]} = {called}({', '.join(args)})")
+    body = "".join(f"    {line}\n" for line in lines)
+    exec(f"def same({', '.join(f'v{i}' for i in range(len(inputs)))}):\n{body}    return True\n", scope)
+    return scope["same"]
 
 
 #: Beyond as many operations it is a computation, such as a loop over a counter.
@@ -84,7 +116,7 @@ class Questions:
         """The answers are what they were."""
         sources = tuple(cap.builder.input_sources[i] for i in self.inputs.values())
         asked = [f"{step.where} is {step.answer}" for step in self.steps if type(step) is _Question]
-        same = SameAnswers(tuple(self.inputs), tuple(self.steps))
+        same = SameAnswers(_written_out(list(self.inputs), self.steps))
         return Predicate(same, sources, f"what is asked of tensors at {', at '.join(dict.fromkeys(asked))}")
 
     def can_ask(self, cap: Capture, *wanted: fx.Node) -> bool:
@@ -163,14 +195,24 @@ _INPLACE = frozenset(
 
 
 def _written(node: fx.Node) -> list[fx.Node]:
-    """What an operation may write: what is said to be written, and of those that do not say it all they are given."""
+    """What an operation may write: all it is given, if it writes anything."""
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    if not is_plain(node) or "norm" in name:  # which keep running statistics
+    only_reads = is_plain(node) and not list(inside(node)) and not _may_write(name)
+    if not only_reads:
         return node.all_input_nodes
-    inplace = name in _INPLACE or (name.endswith("_") and not name.endswith("__"))
     found: list[fx.Node] = []
-    fx.map_arg((node.args[:1] if inplace else (), node.kwargs.get("out")), found.append)
+    fx.map_arg(node.kwargs.get("out"), found.append)
     return found
+
+
+@functools.cache
+def _may_write(name: str) -> bool:
+    """Whether a function of this name writes its arguments: by its name, or as the operator's schema says."""
+    if name in _INPLACE or (name.endswith("_") and not name.endswith("__")) or "norm" in name:
+        return True  # norms keep running statistics
+    packet = getattr(torch.ops.aten, name, None)
+    schemas = [] if packet is None else [getattr(packet, overload)._schema for overload in packet.overloads()]
+    return any(schema.is_mutable and not schema.arguments[-1].is_out for schema in schemas)
 
 
 def _is_small(cap: Capture, node: fx.Node, place: int | None) -> bool:
