@@ -346,7 +346,6 @@ def test_text_of_containers_inside_themselves(x: Tensor):
         x + 1,
         str(items),
         repr(table),
-        repr(pair),
         f"{own!r}",
         str(asked),
         asked.log,
