@@ -133,6 +133,32 @@ def test_averages_of_a_model_are_two_graphs(averaging):
     assert_equal(averages[1].state_dict(), averages[0].state_dict())
 
 
+@pytest.mark.parametrize("backend", ["eager", "auto"])
+def test_scaled_steps_are_left_out_where_gradients_are_not_finite(backend):
+    """Whether they are is written by an operator that is not named after what it writes."""
+    graphlift.reset()
+
+    def make():
+        model = seeded(lambda: nn.Linear(4, 4))()
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+        scaler.scale(torch.ones(()))
+        return model, torch.optim.SGD(model.parameters(), lr=0.1), scaler
+
+    def step(optimizer, scaler):
+        scaler.step(optimizer)
+        scaler.update()
+
+    compiled = graphlift.compile(step, backend=backend)
+    states = [make(), make()]
+    for scale in (1.0, 1.0, float("inf"), 1.0, float("nan"), 1.0):
+        for (model, *rest), take in zip(states, (step, compiled), strict=True):
+            for parameter in model.parameters():
+                parameter.grad = torch.ones_like(parameter) * scale
+            take(*rest)
+        found, wanted = [(model.state_dict(), scaler.get_scale()) for model, _, scaler in reversed(states)]
+        assert_equal(found, wanted)
+
+
 STEPS = [
     (torch.optim.Adam, 2),
     (torch.optim.AdamW, 2),

@@ -208,8 +208,12 @@ def _written(node: fx.Node) -> list[fx.Node]:
 @functools.cache
 def _may_write(name: str) -> bool:
     """Whether a function of this name writes its arguments: by its name, or as the operator's schema says."""
-    if name in _INPLACE or (name.endswith("_") and not name.endswith("__")) or "norm" in name:
-        return True  # norms keep running statistics
+    if (
+        name in _INPLACE or name.startswith(("__i", "__set")) or "norm" in name
+    ):  # norms keep running statistics
+        return True
+    if name.endswith("_") and not name.endswith("__"):
+        return True
     packet = getattr(torch.ops.aten, name, None)
     schemas = [] if packet is None else [getattr(packet, overload)._schema for overload in packet.overloads()]
     return any(schema.is_mutable and not schema.arguments[-1].is_out for schema in schemas)

@@ -51,17 +51,17 @@ def draws_since(builder: GraphBuilder, start: int) -> bool:
 
 def may_draw(nodes: Iterable[fx.Node]) -> bool:
     """Whether one of the nodes, or of the graphs inside them, may draw random numbers."""
-    return any(_may_draw(node) for outer in nodes for node in (outer, *_inside(outer)))
+    return any(_may_draw(node) for outer in nodes for node in (outer, *inside(outer)))
 
 
 def _nodes(graph: fx.Graph) -> Iterator[fx.Node]:
     """The nodes of a graph and of those inside it."""
     for node in graph.nodes:
         yield node
-        yield from _inside(node)
+        yield from inside(node)
 
 
-def _inside(node: fx.Node) -> Iterator[fx.Node]:
+def inside(node: fx.Node) -> Iterator[fx.Node]:
     for graph in _made(node.target) or ():
         yield from _nodes(graph)
 
