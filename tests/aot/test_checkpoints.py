@@ -171,3 +171,31 @@ def test_generator_is_not_put_back(backend: str) -> None:
         return torch.autograd.grad(fn(x), x)[0]
 
     assert torch.equal(gradient(graphlift.compile(f, backend=backend)), gradient(f))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reentrant_gives_no_gradients_of_some_inputs(backend: str) -> None:
+    """`torch.autograd.grad` through a reentrant checkpoint raises; beside it, it does not."""
+
+    def f(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        y = checkpoint(lambda a, w: torch.tanh(a * w), x, w, use_reentrant=True)
+        assert isinstance(y, Tensor)
+        return (y + b * 2).sum(), b.sin().sum()
+
+    def tried(fn: Callable[..., Any], output: int, inputs: str, of_results: bool) -> Any:
+        leaves = [torch.linspace(0, 1, 4).requires_grad_() for _ in range(3)]
+        given = [t * 1 for t in leaves] if of_results else leaves
+        named = dict(zip("xwb", given, strict=True))
+        try:
+            return torch.autograd.grad(fn(*given)[output], [named[k] for k in inputs], allow_unused=True)
+        except RuntimeError as error:
+            return str(error)
+
+    compiled = graphlift.compile(f, backend=backend, fullgraph=True)
+    for case in ((0, "x"), (0, "b"), (0, "xb"), (1, "b"), (1, "x"), (0, "w")):
+        for of_results in (False, True):
+            expected, got = tried(f, *case, of_results), tried(compiled, *case, of_results)
+            if isinstance(expected, str):
+                assert got == expected, case
+            else:
+                torch.testing.assert_close(got, expected)

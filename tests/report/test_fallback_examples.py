@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import fx
 
 import graphlift
 from graphlift import aot, record
@@ -20,10 +21,6 @@ from tests.report.test_break_examples import run
 pytestmark = pytest.mark.filterwarnings("ignore")
 EXAMPLES = [code for code, row in FALLBACKS.items() if row.example]
 FIXED = [code for code, row in FALLBACKS.items() if row.fixed]
-#: Reached only by graphs that capture does not make, or where capture breaks before: no program of its own.
-WITHOUT_EXAMPLE = {
-    "autocast-left", "resized", "view-history", "outside-tensor", "operator-limit", "graph-raises", "graph-form",
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -64,7 +61,7 @@ def test_remedy_helps(code: str, fallbacks: Sequence[str]) -> None:
 
 
 def test_rows_are_complete() -> None:
-    assert set(FALLBACKS) - set(EXAMPLES) == WITHOUT_EXAMPLE and not set(FALLBACKS) & set(REASONS)
+    assert set(FALLBACKS) == {*EXAMPLES, *GRAPHS} and not set(FALLBACKS) & set(REASONS)
     for code, row in FALLBACKS.items():
         assert code == row.code and code == code.lower() and " " not in code
         assert row.text[0].islower() and row.why.endswith(".") and row.remedy.endswith(".")
@@ -82,17 +79,47 @@ def test_only_registered_codes_are_raised() -> None:
         aot.FallBack("no-such-code")
 
 
-#: Graphs made by other means, with their input, and what is told of each.
-GRAPHS: dict[str, tuple[Any, torch.Tensor, str]] = {
-    "operator-limit": (lambda x: torch.geqrf(x), torch.eye(3), "geqrf"),
-    "graph-raises": (lambda x: torch.mm(x, x), torch.ones(2, 3), "RuntimeError"),
+def _graph(*calls: tuple[Callable[..., Any], tuple[Any, ...]]) -> fx.GraphModule:
+    """The calls one after another, the last of which gives the result; "x": the input."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    made = [graph.call_function(fn, tuple(x if arg == "x" else arg for arg in args)) for fn, args in calls]
+    graph.output((made[-1],))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+class _Constant(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.ones(3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.table[1:], x + 1
+
+
+#: Codes of graphs that capture does not make, or before which it breaks: a graph, its input, and what is told of it.
+GRAPHS: dict[str, tuple[Callable[[], fx.GraphModule], torch.Tensor, str]] = {
+    "operator-limit": (lambda: _graph((torch.geqrf, ("x",))), torch.eye(3), "geqrf"),
+    "graph-raises": (lambda: _graph((torch.mm, ("x", "x"))), torch.ones(2, 3), "RuntimeError"),
+    "graph-form": (
+        lambda: fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU())),
+        torch.ones(2),
+        "submodule",
+    ),
+    "outside-tensor": (lambda: fx.symbolic_trace(_Constant()), torch.ones(3), "constant"),
+    "autocast-left": (
+        lambda: _graph((torch.set_autocast_enabled, ("cpu", True)), (torch.mm, ("x", "x"))),
+        torch.eye(3),
+        "",
+    ),
 }
 
 
 @pytest.mark.parametrize("code", GRAPHS)
 def test_particulars_are_told(code: str) -> None:
-    program, x, particulars = GRAPHS[code]
-    gm = torch.fx.symbolic_trace(program)
-    compiled = aot.compile_graph(gm, [x], fw_compiler=aot.interpret)
-    assert compiled.fallback_reason is not None and compiled.fallback_reason.startswith(f"{code}: ")
-    assert particulars in compiled.fallback_reason
+    make, x, particulars = GRAPHS[code]
+    compiled = aot.compile_graph(make(), [x], fw_compiler=aot.interpret)
+    reason = compiled.fallback_reason
+    assert (
+        reason is not None and reason.startswith(f"{code}: {FALLBACKS[code].text}") and particulars in reason
+    )

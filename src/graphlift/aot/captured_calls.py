@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..capture import autograd_rules, number_rules, tensor_attributes, torch_contexts, torch_state
+from ..capture import autograd_rules, tensor_attributes, torch_contexts, torch_state
 from ..fake import FakeTensor
 from .effect_ops import REPLACED
 from .plan import FallBack
@@ -33,7 +33,7 @@ REPLACED.update(
 )
 REPLACED[torch_contexts.enter_inference] = _refuse("inference-part")
 REPLACED[tensor_attributes.set_data] = _refuse("data-assigned")
-REPLACED[number_rules.number_of] = _refuse("number-read")
+REPLACED[tensor_attributes.number_of] = _refuse("number-read")
 REPLACED[torch_contexts.enter_label] = REPLACED[torch_contexts.leave_context] = _nothing
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from .. import config
-from ..capture.checkpoint_rules import with_checkpoints
+from ..capture.checkpoint_rules import regions_of, with_checkpoints
 from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
@@ -270,6 +270,9 @@ def _build_training(
     src.names["saved_hooks"] = torch._C._autograd._top_saved_tensors_default_hooks
     src.names["anomaly"] = torch.is_anomaly_enabled
     src.add("if saved_hooks(True) is not None or anomaly(): return eager(*i)")
+    if any(map(regions_of, gm.graph.nodes)):  # eager's checkpoints are such hooks
+        src.names["hooks_enabled"] = torch._C._autograd._saved_tensors_hooks_is_enabled
+        src.add("if not hooks_enabled(): return eager(*i)")
     extra = add_prologue(src, around)
     if around.grad_mode and not extra and _straight(around):
         src.add(f"return apply({arguments(layout)})")
@@ -347,7 +350,7 @@ class _Handover:
         self.saved_constants: list[Value] = []
         for v in split.saved:
             k = position.get(v)
-            if k is not None and k < count and k not in written:
+            if k is not None and k < count and k not in written and v not in trace.borrowed:
                 self.saved_inputs.append((k, v))
             elif k is not None and k >= count + len(joint.around.bases):
                 self.saved_constants.append(v)
@@ -402,7 +405,17 @@ class _Handover:
             symbols=around.symbols,
             tensors=count,
             release=self._release(),
+            watched=tuple(self._watched()),
+            reentrant=joint.reentrant,
         )
+
+    def _watched(self) -> Iterator[tuple[str, int]]:
+        """What eager's backward needs unchanged and this one does not: by its name in the forward, with tangents."""
+        joint = self.joint
+        apart = joint.changed_inputs() | {k for k, _ in self.saved_inputs} | joint.unconnected
+        yield from ((f"i[{k}]", mask) for k, mask in joint.needed_inputs.items() if k not in apart)
+        apart = {m.slot for m in joint.around.mutations} | {k for k, _ in self.saved_slots}
+        yield from ((f"o[{k}]", mask) for k, mask in joint.needed_slots.items() if k not in apart)
 
     def _release(self) -> Release | None:
         tangents, parts = self.joint.trace.tangents, self.joint.parts

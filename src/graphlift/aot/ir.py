@@ -56,7 +56,7 @@ class Op:
 class Trace:
     """Inputs, operators in order, and where results go."""
 
-    __slots__ = ("inputs", "tangents", "ops", "outputs", "grads", "remade")
+    __slots__ = ("inputs", "tangents", "ops", "outputs", "grads", "remade", "borrowed")
 
     def __init__(self) -> None:
         self.inputs: list[Value] = []
@@ -66,6 +66,8 @@ class Trace:
         self.grads: list[Value | None] = []  # of the backward, one per input
         # Values of the forward, and equal ones that the backward computes at less cost.
         self.remade: dict[Value, Value] = {}
+        # Inputs that eager's backward does not keep, which may change before it runs: to keep one takes a copy.
+        self.borrowed: set[Value] = set()
 
 
 def values_in(args: Iterable[Any], into: list[Value]) -> list[Value]:

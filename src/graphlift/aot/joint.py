@@ -6,6 +6,7 @@ Always: autograd itself, run on fakes above the recorder, decides every gradient
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, cast
@@ -40,7 +41,7 @@ from .plan import (
     SyntheticBase,
 )
 from .record import Recorder
-from .saved import eager_saved_bytes, nodes_behind, released_parts
+from .saved import eager_saved_bytes, needed_unchanged, nodes_behind, released_parts, through_reentrant
 from .views import Path, ViewStep, replay
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -63,6 +64,11 @@ class Joint:
     sizes: SymbolTable | None = None  # None: every size is a number
     eager_saved_bytes: int = 0  # what eager's own backward would keep
     parts: tuple[int, ...] = ()  # of eager's graph, by what a backward of each output frees
+    # Tangents whose backward goes through a reentrant checkpoint, as bits, and the inputs behind it.
+    reentrant: tuple[int, tuple[int, ...]] | None = None
+    # Inputs and slots that eager's backward needs unchanged, each with the tangents whose backward does, as bits.
+    needed_inputs: dict[int, int] = field(default_factory=dict)
+    needed_slots: dict[int, int] = field(default_factory=dict)
 
     def changed_inputs(self) -> set[int]:
         """Inputs that are not, after the region ran, what they were before (values, metadata or version)."""
@@ -140,13 +146,12 @@ def _trace(
             raise FallBack("view-history", str(e)) from None
         has_backward = any(around.differentiable)
         rec.forward_sources = sources
-        saved_bytes = (
-            eager_saved_bytes(traced.slots, given.leaves, lambda item: _region(rec, item))
-            if has_backward
-            else 0
-        )
+        region = functools.partial(_region, rec)
+        saved_bytes = eager_saved_bytes(traced.slots, given.leaves, region) if has_backward else 0
+        needed = needed_unchanged(traced.roots(), region) if has_backward else {}
         parts = released_parts(traced.roots()) if has_backward else ()
         unconnected = _unconnected(given, traced) if has_backward else frozenset()
+        mask, behind = through_reentrant(traced.roots(), rec.source_of) if has_backward else (0, set())
         if has_backward and not any(n and i not in unconnected for i, n in enumerate(given.needs_grad)):
             raise FallBack("new-leaf", "no input leads to an output that requires grad")
         if has_backward:
@@ -160,6 +165,15 @@ def _trace(
         _restore_autocast(autocast)
     joint = _finish(rec, given, around, has_backward)
     joint.eager_saved_bytes, joint.unconnected, joint.parts = saved_bytes, unconnected, parts
+    if mask:
+        joint.reentrant = mask, tuple(i for i, leaf in enumerate(given.leaves) if id(leaf) in behind)
+    joint.needed_inputs = {i: needed[id(f.home)] for i, f in enumerate(given.leaves) if id(f.home) in needed}
+    if has_backward:
+        named = zip(joint.trace.inputs, joint.leaves, strict=False)
+        joint.trace.borrowed = {
+            v for i, (v, leaf) in enumerate(named) if not leaf and i not in joint.needed_inputs
+        }
+    joint.needed_slots = {k: needed[id(f.home)] for k, f in enumerate(traced.slots) if id(f.home) in needed}
     rec.release()
     return joint
 

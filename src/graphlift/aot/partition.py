@@ -56,20 +56,20 @@ def partition(trace: Trace, free: set[Value] = frozenset(), *, budget: float = 1
     if budget >= 1.0:
         return problem.split(most)
     least = problem.cut(0.0)
-    limit = _bytes(least) + budget * (_bytes(most) - _bytes(least))
+    limit = _bytes(trace, least) + budget * (_bytes(trace, most) - _bytes(trace, least))
     low, high, best = -20.0, 20.0, least  # as powers of two
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         found = problem.cut(2.0**middle)
-        if _bytes(found) > limit:
+        if _bytes(trace, found) > limit:
             high = middle
         else:
             low, best = middle, found
-    return problem.split(most if _bytes(most) <= limit else best)
+    return problem.split(most if _bytes(trace, most) <= limit else best)
 
 
-def _bytes(saved: list[Value]) -> int:
-    return sum(v.spec.size_bytes() for v in saved if v.op is not None)
+def _bytes(trace: Trace, saved: list[Value]) -> int:
+    return sum(v.spec.size_bytes() for v in saved if v.op is not None or v in trace.borrowed)
 
 
 def save_all(trace: Trace, free: set[Value] = frozenset()) -> Split:
@@ -148,7 +148,10 @@ class _Problem:
     def _cost_to_keep(self, v: Value, bytes_per_ns: float) -> float:
         if v in self.free:
             return 0.0
-        extra = v.op is not None and v not in self.written and recomputable(v.op) and bytes_per_ns == INFINITE
+        if v.op is None:
+            extra = v in self.trace.borrowed
+        else:
+            extra = v not in self.written and recomputable(v.op) and bytes_per_ns == INFINITE
         return max(v.spec.size_bytes(), 1) * (_EXTRA_WRITE if extra else 1)
 
     def _cost_to_repeat(self, v: Value, bytes_per_ns: float) -> float:
@@ -184,7 +187,7 @@ class _Problem:
             forward=forward,
             backward=backward,
             saved=kept,
-            saved_bytes=_bytes(kept),
+            saved_bytes=_bytes(trace, kept),
             recomputed=sum(1 for op in backward if op not in self.after and not op.view),
         )
 

@@ -192,6 +192,22 @@ report = graphlift.explain(f)(torch.ones(2, 3))
             "an input is resized under autograd, or through .data",
             "Its new memory can be put in place outside the graph only where nobody follows the tensor.",
             "Give `out=` a tensor of the right shape.",
+            example="""\
+def f(x, out):
+    torch.mul(x.detach(), 2, out=out)
+    out.add_(x)
+    return x * 2
+
+report = graphlift.explain(f)(torch.ones(3, requires_grad=True), torch.empty(0))
+""",
+            fixed="""\
+def f(x, out):
+    torch.mul(x.detach(), 2, out=out)
+    out.add_(x)
+    return x * 2
+
+report = graphlift.explain(f)(torch.ones(3, requires_grad=True), torch.empty(3))
+""",
         ),
         Reason(
             "alias-history",
@@ -281,6 +297,26 @@ report = graphlift.explain(f)(torch.ones(3, requires_grad=True))
             "the history of a view cannot be made again",
             "Autograd refuses the view, or its gradient, in a way that depends on what happened to its base.",
             "Clone the view before its base is written.",
+            example="""\
+def f(x):
+    y = x * 2
+    with torch.no_grad():
+        flat = y.view(-1)
+    y.mul_(2)
+    return y, flat
+
+report = graphlift.explain(f)(torch.ones(2, 3, requires_grad=True))
+""",
+            fixed="""\
+def f(x):
+    y = x * 2
+    with torch.no_grad():
+        flat = y.view(-1).clone()
+    y.mul_(2)
+    return y, flat
+
+report = graphlift.explain(f)(torch.ones(2, 3, requires_grad=True))
+""",
         ),
         Reason(
             "outside-tensor",
@@ -325,6 +361,20 @@ report = graphlift.explain(f)(torch.eye(3, requires_grad=True))
             "What it returns depends on numbers, it changes memory as no functional operator does, or its rule is "
             "missing.",
             "Call the operator outside the compiled function.",
+            example="""\
+def f(x):
+    x[1:].add_(1)
+    return torch.as_strided(x, (5,), (1,), 0)
+
+report = graphlift.explain(f)(torch.ones(10)[:3])
+""",
+            fixed="""\
+def f(x):
+    x[1:3].add_(1)
+    return x[:5]
+
+report = graphlift.explain(f)(torch.ones(10))
+""",
         ),
         Reason(
             "graph-raises",

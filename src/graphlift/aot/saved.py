@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from ..capture.checkpoint_rules import is_reentrant
 from ..fake import FakeTensor
 from ..fake.mode import fakes_in
 
@@ -28,15 +29,38 @@ def eager_saved_bytes(
     """
     seen = {id(f.home) for f in inputs}
     total = 0
+    for fake in _kept(outputs, region_of):
+        if id(fake.home) not in seen:
+            seen.add(id(fake.home))
+            total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes
+    return total
+
+
+def needed_unchanged(outputs: Sequence[FakeTensor], region_of: Callable[[Any], Any]) -> dict[int, int]:
+    """By id, the homes whose memory eager's backward reads as it was; and for which outputs, as a set (bits)."""
+    found: dict[int, int] = {}
+    for k, output in enumerate(outputs):
+        for fake in _kept((output,), region_of):
+            found[id(fake.home)] = found.get(id(fake.home), 0) | 1 << k
+    return found
+
+
+def through_reentrant(outputs: Sequence[Tensor], source_of: Callable[[Any], Any]) -> tuple[int, set[int]]:
+    """The outputs, as bits, whose backward goes through a reentrant checkpoint, and by id the leaves behind one."""
+    mask, inside = 0, []
+    for k, output in enumerate(outputs):
+        found = [node for node in nodes_behind((output,)) if is_reentrant(source_of(node))]
+        mask |= bool(found) << k
+        inside += found
+    return mask, {id(node.variable) for node in _from(inside) if hasattr(node, "variable")}
+
+
+def _kept(outputs: Iterable[FakeTensor], region_of: Callable[[Any], Any]) -> Iterator[FakeTensor]:
     for node in nodes_behind(outputs):
         region = region_of(node)
         for fake in fakes_in(_saved_values(node), []):
-            if region is not None and region_of(fake) is region:
-                continue
-            if id(fake.home) not in seen:
-                seen.add(id(fake.home))
-                total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes
-    return total
+            if region is None or region_of(fake) is not region:
+                yield fake
 
 
 def released_parts(outputs: Sequence[Tensor]) -> tuple[int, ...]:
@@ -61,8 +85,12 @@ def _holds(node: Any) -> bool:
 
 def nodes_behind(outputs: Iterable[Tensor]) -> Iterator[Any]:
     """The nodes of autograd's graph that a backward of `outputs` goes through, each once."""
+    return _from([output.grad_fn for output in outputs])
+
+
+def _from(nodes: Iterable[Any]) -> Iterator[Any]:
     seen: set[Any] = {None}
-    pending = [output.grad_fn for output in outputs]
+    pending = list(nodes)
     while pending:
         node = pending.pop()
         if node not in seen:

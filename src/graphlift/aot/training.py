@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -70,6 +70,10 @@ class Layout:
         frozenset()
     )  # inputs that come in a tuple, which makes no edge to their history
     symbols: tuple[Symbol, ...] = ()  # of the sizes that follow them
+    watched: tuple[tuple[str, int], ...] = ()  # tensors of the forward to be unchanged, with tangents as bits
+    reentrant: tuple[int, tuple[int, ...]] | None = (
+        None  # tangents through such a checkpoint, inputs behind it
+    )
     release: Release | None = None  # None: a backward of any output frees what all the others need
 
 
@@ -107,6 +111,9 @@ def make_apply(
         if not leaf
     ]
     src.add(f"ctx.inputs = ({''.join(refs)})")
+    if layout.watched:
+        watched = [f"(ref({t}), {t}._version, {mask}), " for t, mask in layout.watched]
+        src.add(f"ctx.watched = ({''.join(watched)})")
     sizes = ", *ctx.sizes" if layout.symbols else ""
     if sizes:
         src.add(f"ctx.sizes = i[{layout.tensors}:]")
@@ -117,11 +124,16 @@ def make_apply(
 
     holder = _Backward(compile_backward)
     src = Source("def backward(ctx, *g):")
+    arrived = "".join(f"g[{k}] is not None, " for k, _ in layout.tangents)
+    if layout.reentrant is not None:
+        refuse = functools.partial(_refuse_some_inputs, layout)
+        src.add(f"{src.name('refuse', refuse)}(ctx, ({arrived}))")
+    if layout.watched:
+        src.add(f"{src.name('unchanged', _require_unchanged)}(ctx.watched, ({arrived}))")
     src.add("if grad_enabled(): return again(ctx, g)")
     if layout.release is None:
         src.add("s = ctx.saved_tensors")
     else:
-        arrived = "".join(f"g[{k}] is not None, " for k, _ in layout.tangents)
         src.add(f"s = {src.name('release', layout.release)}.take(ctx, ({arrived}))")
     if sizes:
         src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
@@ -160,6 +172,57 @@ def arguments(layout: Layout) -> str:
         if first
         else ["*i"]
     )
+
+
+_runs_everything: Callable[[], bool] = torch.autograd._is_checkpoint_valid
+
+
+def _require_unchanged(watched: Iterable[tuple[Any, int, int]], arrived: Iterable[bool]) -> None:
+    """Raises: as eager, whose backward would read a tensor that was changed in place since."""
+    if (
+        not _runs_everything()
+    ):  # gradients of some inputs only: eager may not come to where it reads the tensor
+        return
+    here = _bits(arrived)
+    for ref, version, mask in watched:
+        t = ref()
+        if t is not None and t._version != version and mask & here:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[{t.type()} {list(t.shape)}] is at version {t._version}; expected version {version} instead. Hint: "
+                "enable anomaly detection to find the operation that failed to compute its gradient, with "
+                "torch.autograd.set_detect_anomaly(True)."
+            )
+
+
+def _bits(arrived: Iterable[bool]) -> int:
+    return sum(1 << n for n, came in enumerate(arrived) if came)
+
+
+def _refuse_some_inputs(layout: Layout, ctx: Any, arrived: Iterable[bool]) -> None:
+    """Raises: as a reentrant checkpoint, which gives gradients of all that is behind it or none."""
+    assert layout.reentrant is not None
+    mask, behind = layout.reentrant
+    if _runs_everything() or not mask & _bits(arrived):
+        return
+    edges = iter(ctx.next_functions)
+    nodes = [None if k in layout.unconnected else next(edges)[0] for k in range(len(layout.leaves))]
+    if any(_is_wanted(nodes[k]) for k in behind):
+        raise RuntimeError(
+            "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` "
+            "parameter to .backward(). To resolve this error, you can either set use_reentrant=False, or call "
+            ".backward() without passing the `inputs` argument."
+        )
+
+
+def _is_wanted(node: Any) -> bool:
+    """Whether the backward under way goes on to this node of autograd's."""
+    if node is None:
+        return False
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # not told of leaves whose gradient is asked for
+        return True
 
 
 def _slot_items(slots: tuple[int, ...]) -> list[str]:

@@ -60,6 +60,11 @@ def region_of(node: fx.Node | None) -> Region | None:
     return next(iter(regions_of(node)), None) if node is not None else None
 
 
+def is_reentrant(node: fx.Node | None) -> bool:
+    """Whether the node is in a region that is a function of its arguments to autograd."""
+    return node is not None and any(region.options["use_reentrant"] for region in regions_of(node))
+
+
 # --- capturing -----------------------------------------------------------------------------------------------------
 
 _OPTIONS: dict[str, Any] = {
