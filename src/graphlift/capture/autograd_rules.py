@@ -38,7 +38,7 @@ class Plan:
     backward: Callable[..., tuple[Tensor, ...]]
     order: tuple[
         tuple[bool, int], ...
-    ]  # per lifted tensor: whether it is saved for the backward, and its position
+    ]  # per lifted tensor or size: whether it is saved for the backward, and its position
     grads: tuple[int | None, ...]  # per tensor input: which result of the backward is its gradient
     gradient_slots: tuple[int, ...]  # per gradient that the backward takes: the output it belongs to
     dirty: tuple[int, ...]  # positions among the tensor inputs
@@ -209,17 +209,15 @@ def gradient_of(cap: Capture, tensor: TensorVar) -> Tensor:
         return torch.empty_like(tensor.fake, memory_format=torch.preserve_format)
 
 
-def _where_kept(
-    graph: SubGraph, saved: list[Tracker]
-) -> tuple[tuple[tuple[bool, int], ...], list[TensorVar]]:
-    """For each tensor that the backward takes, where it is kept: among the saved ones, or beside them."""
+def _where_kept(graph: SubGraph, saved: list[Tracker]) -> tuple[tuple[tuple[bool, int], ...], list[Tracker]]:
+    """For each tensor or size that the backward takes, where it is kept: among the saved tensors, or beside them."""
     order: list[tuple[bool, int]] = []
-    extra: list[TensorVar] = []
-    for tensor in graph.lifted:
-        position = next((k for k, item in enumerate(saved) if item is tensor), None)
+    extra: list[Tracker] = []
+    for outside in graph.lifted:
+        position = next((k for k, item in enumerate(saved) if item is outside), None)
         order.append((True, position) if position is not None else (False, len(extra)))
         if position is None:
-            extra.append(tensor)
+            extra.append(outside)
     return tuple(order), extra
 
 

@@ -44,6 +44,7 @@ from ..guards import (
     TypeIs,
     gives,
 )
+from ..guards._guards import Check
 from ..shapes.expr import Real, SizeLike, Symbol
 from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
@@ -345,7 +346,7 @@ class Capture:
         """The graph's node for a size; its symbols become inputs of the graph."""
         if isinstance(size, int):
             return size
-        if type(self.builder) is not GraphBuilder:
+        if type(self.builder) is not GraphBuilder and self.sizes.is_unknown(size):
             return self.sizes.specialize(size, "used in an inner function")
         return self.builder.size_node(size, self.sizes, self.size_sources)
 
@@ -816,8 +817,11 @@ def has_finalizer(cls: type) -> bool:
 
 
 def _is_watched(value: Any) -> bool:
-    """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`."""
-    return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))
+    """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`.
+
+    The callbacks of guards are nobody's business."""
+    told = [ref.__callback__ for ref in weakref.getweakrefs(value) if ref.__callback__ is not None]
+    return any(type(getattr(call, "__self__", None)).__module__ != Check.__module__ for call in told)
 
 
 def key_value(key: Any) -> Any:

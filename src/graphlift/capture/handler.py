@@ -96,6 +96,7 @@ from .capture import Capture
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter, shares_variables
 from .overriding import handlers_act, handlers_off, modes_aside, plain_tensor, unseen, untouched
+from .real_rules import real_guards
 from .reasons import BreakReason, StackFrame
 from .region import Region
 from .rerun import draws, may_run_again, run_again
@@ -592,7 +593,7 @@ def _first_line(code: types.CodeType) -> int:
 
 
 def _all_guards(cap: Capture) -> list[Any]:
-    guards: list[Any] = [cap.global_state, *cap.guards]
+    guards: list[Any] = [cap.global_state, *cap.guards, *real_guards(cap)]
     if cap.questions.steps:
         guards.append(cap.questions.guard(cap))
     sources = tuple(cap.builder.input_sources)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..guards import Call, gives
+from ..guards import Call, Gives, gives
 from ..guards.guards import size_call
 from ..shapes.expr import Expr, Real, Relation, SizeLike, smax, smin
 from ..shapes.node import to_symint
@@ -50,20 +50,21 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
         ask = compare if symbol in COMPARE else binary
         return ask(cap, symbol, cap.plain(left), cap.plain(right))
     if symbol in COMPARE:
-        return ConstVar(answered(cap, symbol, a, b))
+        return ConstVar(cap.sizes.reals.compare(COMPARE[symbol][0], a, b))
     return cap.real_var(fn, a, b)
 
 
-def answered(cap: Capture, symbol: str, a: Any, b: Any) -> bool:
-    """A comparison of floats, sizes and numbers in this call, and the guard that it has this answer."""
-    fn, reals = COMPARE[symbol][0], cap.sizes.reals
-    if cap.sizes.is_unknown(*[x for x in (a, b) if isinstance(x, Expr)]):
-        raise cap.sizes.refuse(f"whether {reals.text(a)} {symbol} {reals.text(b)}")
-    answer: bool = fn(reals.value(a), reals.value(b))
-    calls: dict[Real, Call] = {}
-    asked = Call(fn, _in_guard(cap, a, calls), _in_guard(cap, b, calls))
-    cap.guard(gives(asked, answer, f"({reals.text(a)} {symbol} {reals.text(b)}) is {answer}"))
-    return answer
+def real_guards(cap: Capture) -> list[Gives]:
+    """That the comparisons of floats have the answers that they had while capturing."""
+    reals = cap.sizes.reals
+    return [
+        gives(
+            Call(fn, *[_in_guard(cap, x, {}) for x in (a, b)]),
+            answer,
+            f"({reals.asked(fn, a, b)}) is {answer}",
+        )
+        for (fn, a, b), answer in reals.answers.items()
+    ]
 
 
 def _in_guard(cap: Capture, a: Any, calls: dict[Real, Call]) -> Any:
@@ -169,8 +170,10 @@ _with_reals(float, _as_float)
 
 
 def _rounded_to_even(cap: Capture, numbers: list[Any]) -> Tracker | None:
-    if len(numbers) != 1 or not isinstance(numbers[0], Real):
+    if not isinstance(numbers[0], Real):
         return None
+    if len(numbers) == 2 and type(numbers[1]) is int:
+        return cap.real_var(round, *numbers)
     size = cap.sizes.reals.whole(numbers[0], NEAREST)
     return None if size is None else cap.size_var(size)
 
@@ -207,7 +210,7 @@ def size_with_number(cap: Capture, symbol: str, a: Any, b: Any) -> Tracker:
         return cap.real_var(BINARY[symbol][0], a, b)
     size, limit, turned = (a, b, False) if isinstance(a, Expr) else (b, a, True)
     if isinstance(size, Real) or not isinstance(limit, float) or not math.isfinite(limit):
-        return ConstVar(answered(cap, symbol, a, b))
+        return ConstVar(cap.sizes.reals.compare(COMPARE[symbol][0], a, b))
     op = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(symbol, symbol) if turned else symbol
     return ConstVar(_against(cap, op, size, limit))
 

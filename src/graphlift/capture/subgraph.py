@@ -16,6 +16,9 @@ from torch.nn import functional as F
 
 from ..data import dataclass
 from ..guards import Source
+from ..shapes.expr import Real, SizeLike, Symbol
+from ..shapes.node import to_symint
+from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
 from .capture import Capture
 from .frame import GeneratorVar, IteratorVar
@@ -25,11 +28,13 @@ from .trackers import (
     CellVar,
     ConstVar,
     DictVar,
+    FloatVar,
     FunctionVar,
     ListVar,
     MethodVar,
     ObjectVar,
     SetVar,
+    SizeVar,
     TensorVar,
     Tracker,
     TupleVar,
@@ -44,7 +49,7 @@ class SubGraph:
     """
 
     module: fx.GraphModule
-    lifted: tuple[TensorVar, ...]
+    lifted: tuple[Tracker, ...]  # tensors, and sizes and floats that vary
     result: Tracker
     value: Any = None
 
@@ -56,7 +61,8 @@ class SubBuilder(GraphBuilder):
         super().__init__()
         self.cap = cap
         self.outer = cap.builder
-        self.lifted: dict[int, tuple[TensorVar, TensorVar]] = {}
+        self.inner: dict[int, TensorVar] = {}
+        self.lifted: dict[Any, tuple[Tracker, fx.Node]] = {}
         self.input_sources = self.outer.input_sources
         self.input_tensors = self.outer.input_tensors
         self.input_versions = self.outer.input_versions
@@ -71,14 +77,24 @@ class SubBuilder(GraphBuilder):
         raise Break("unsupported-call", f"a {type(value).__name__} used in an inner function")
 
     def lift(self, tensor: TensorVar) -> TensorVar:
-        found = self.lifted.get(id(tensor))
-        if found is None:
+        if id(tensor) not in self.inner:
             if tensor.node.graph is not self.outer.graph:
                 tensor_outside = self.outer.lift(tensor)
             else:
                 tensor_outside = tensor
             inner = self.placeholder(f"outer_{len(self.lifted)}", tensor.fake, tensor.cls)
-            found = self.lifted[id(tensor)] = tensor_outside, inner
+            self.inner[id(tensor)] = inner
+            self.lifted[id(tensor)] = tensor_outside, inner.node
+        return self.inner[id(tensor)]
+
+    def size_node(self, size: SizeLike, table: SymbolTable, sources: dict[Symbol, Source]) -> fx.Node:
+        """A size of the enclosing graph comes with each call, as its tensors do."""
+        found = self.lifted.get(size)
+        if found is None:
+            outside = FloatVar(size) if isinstance(size, Real) else SizeVar(size)  # type: ignore[arg-type]
+            value: Any = to_symint(size, table)
+            inner = self.placeholder(f"outer_{len(self.lifted)}", value).node
+            found = self.lifted[size] = outside, inner
         return found[1]
 
     def placeholder(self, name: str, fake: torch.Tensor, cls: type = torch.Tensor) -> TensorVar:
@@ -142,7 +158,7 @@ def trace(
         del cap.state_log[logged:]
     graph = builder.graph
     graph.output(outputs)
-    _placeholders_in_order(graph, [inner.node for _, inner in builder.lifted.values()])
+    _placeholders_in_order(graph, [inner for _, inner in builder.lifted.values()])
     module = fx.GraphModule(torch.nn.Module(), graph, class_name="InnerGraph")
     return SubGraph(module, tuple(outside for outside, _ in builder.lifted.values()), result, value)
 

@@ -225,7 +225,7 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
 
     def inner(*given: Any, **named: Any) -> Any:
         if graphs:  # once more: for the next chunk
-            taken = [tensor.fake for tensor in graphs[0].lifted]
+            taken = [to_graph(cap, outside)[1] for outside in graphs[0].lifted]
             return graphs[0].module.forward(*taken, *leaves((given, named)))
 
         def body(tensors: Any) -> Tracker:
@@ -254,7 +254,7 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
         raise Break("unsupported-call", "a transform of torch.func that does not call its function")
     run = _runner(transform, graphs[0].module.forward)
     MADE[run] = (graphs[0].module.graph,)
-    lifted = tuple(to_graph(cap, tensor)[0] for tensor in graphs[0].lifted)
+    lifted = tuple(to_graph(cap, outside)[0] for outside in graphs[0].lifted)
     flat, where = tuple(leaves(value)), cap.user_stack()
     named = {name: p[0] for name, p in kw_pairs.items()}
     node = cap.builder.add_op("call_function", run, (lifted, *[p[0] for p in pairs]), named, flat, where)

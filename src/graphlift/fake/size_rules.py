@@ -126,9 +126,10 @@ def _without_dims(shape: Shape, dims: Any, keepdim: bool) -> Shape:
     return tuple(n for d, n in enumerate(shape) if d not in chosen)
 
 
-def _reduction(dim: int, keepdim: int, results: int = 1, name: str = "dim") -> SizeRule:
+def _reduction(dim: int, keepdim: int, results: int = 1, default: int | None = None) -> SizeRule:
     def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-        dims, kept = argument(args, kwargs, dim, name), argument(args, kwargs, keepdim, "keepdim", False)
+        dims = argument(args, kwargs, dim, "dim", default)
+        kept = argument(args, kwargs, keepdim, "keepdim", False)
         shape = _without_dims(args[0].spec.shape, dims, bool(kept))
         return shape if results == 1 else (shape,) * results
 
@@ -140,10 +141,10 @@ _row(
     "std.correction argmax argmin count_nonzero.dim_IntList"
 )(_reduction(1, 2))
 _row("var_mean.correction std_mean.correction max.dim min.dim median.dim mode nanmedian.dim")(
-    _reduction(1, 2, 2)
+    _reduction(1, 2, 2, -1)
 )
 _row("linalg_vector_norm norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype")(_reduction(2, 3))
-_row("kthvalue")(_reduction(2, 3, 2))
+_row("kthvalue")(_reduction(2, 3, 2, -1))
 _row(
     "sum mean prod max min median any all norm.Scalar count_nonzero scalar_tensor dist local_scalar_dense "
     "nanmedian linalg_det"

@@ -359,7 +359,7 @@ def _arithmetic(operation: Callable[[Any, Any], Any]) -> Any:
 
 def _comparison(operation: Callable[[float, float], bool]) -> Any:
     def method(self: FloatNode, other: FloatNode) -> TruthNode:
-        return TruthNode(operation(self.guard_float(), other.guard_float()), self.table)
+        return TruthNode(self.table.reals.compare(operation, self.value, other.value), self.table)
 
     return method
 

@@ -45,6 +45,7 @@ class Reals:
         self.made: dict[Real, Call] = {}
         self.keys: dict[Real, Hashable] = {}
         self.names: dict[Real, str] = {}
+        self.answers: dict[tuple[Callable[..., bool], Any, Any], bool] = {}  # to comparisons that were asked
 
     def given(self, key: Hashable, name: str, value: float) -> Real | None:
         """The float that comes from `key`; None where an earlier attempt found that it has to be a number."""
@@ -104,6 +105,23 @@ class Reals:
         real = self._real(made.key, result)
         self.made[real] = made
         return real
+
+    def compare(self, fn: Callable[..., bool], a: Any, b: Any) -> bool:
+        """``fn(a, b)`` in this call; the guards see to it that every call has this answer."""
+        found = self.answers.get((fn, a, b))
+        if found is None:
+            if not isinstance(a, Expr) and not isinstance(b, Expr):
+                return fn(a, b)
+            if self.table.frozen:
+                return fn(self.fixed(a, "compared"), self.fixed(b, "compared"))  # raises
+            if self.table.is_unknown(*[x for x in (a, b) if isinstance(x, Expr)]):
+                raise self.table.refuse(f"whether {self.asked(fn, a, b)}")
+            found = self.answers[fn, a, b] = fn(self.value(a), self.value(b))
+        return found
+
+    def asked(self, fn: Callable[..., bool], a: Any, b: Any) -> str:
+        """A comparison in the user's expressions."""
+        return f"{self.text(a)} {_SYMBOLS[fn]} {self.text(b)}"
 
     def fixed(self, a: Any, why: str) -> Any:
         """The number that it is in this call, which it must then be in every call. Raises: Solved."""
@@ -209,4 +227,10 @@ _SYMBOLS: dict[Any, str] = {
     operator.floordiv: "//",
     operator.mod: "%",
     operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
 }
