@@ -1,6 +1,6 @@
 """Branches on tensors of which one side only raises: asserts, and checks that raise what their values deserve.
 
-In: a conditional jump on a tensor whose value is not known. Out: the side that goes on, and an assertion in the graph.
+In: a conditional jump on a tensor whose value is not known, or 3.13's TO_BOOL before one. Out: the side that goes on, and an assertion in the graph.
 Always: where the assertion fails, the frame runs again as it is, and raises what the program raises (rerun.py); a graph
 after which that is not possible ends before the branch.
 """
@@ -19,19 +19,24 @@ from .trackers import TensorVar, Tracker
 
 #: How many instructions the side that raises may have.
 _LONGEST = 100
+#: Whether each jumps where the value is true.
+_JUMPS = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 _ENDS = ("RETURN", "YIELD", "SEND", "JUMP_IF", "POP_JUMP", "FOR_ITER", "RERAISE")
 
 
-def branch(cap: Capture, frame: Frame, value: Tracker, target: int, jumps_if: bool) -> bool:
-    """The truth of what a conditional jump takes off the stack."""
+def branch(cap: Capture, frame: Frame, value: Tracker, at: int) -> bool:
+    """The truth of what the instruction ``at``, perhaps a conditional jump, would take off the stack."""
     value = cap.realize(value)
     if type(value) is not TensorVar or not _is_unknown(cap, value):
         return truth(cap, value)
     instrs = frame.info.instrs
-    jump_raises, next_raises = _only_raises(instrs, target), _only_raises(instrs, frame.pc + 1)
+    jump = instrs[at]
+    if jump.op not in _JUMPS:
+        return truth(cap, value)
+    jump_raises, next_raises = _only_raises(instrs, jump.arg), _only_raises(instrs, at + 1)
     if jump_raises == next_raises:
         return truth(cap, value)
-    assumed = jumps_if == next_raises
+    assumed = _JUMPS[jump.op] == next_raises
     if cap.unsafe is None:
         detail = "truth of a tensor, of which one side raises"
         cap.unsafe = cap.step, cap.user_stack(), "data-dependent-branch", detail
@@ -56,7 +61,7 @@ def _only_raises(instrs: Any, start: int) -> bool:
         instr = instrs[pc]
         if instr.op == "RAISE_VARARGS":
             return True
-        if instr.op == "JUMP_FORWARD":
+        if instr.op == "JUMP" and instr.arg > pc:
             pc = instr.arg
         elif instr.op.startswith(_ENDS) or "JUMP" in instr.op:
             return False

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import optimizer as optim
 
 from .breaks import Break, RunEagerly
@@ -23,20 +22,12 @@ from .graph_values import GRAPH_ARGUMENTS, to_graph
 from .overriding import PLAIN_TENSORS
 from .protocol.arithmetic import BINARY, UNARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS, TRUTHS
-from .rerun import MADE
 from .residual import BUILDERS, Residual
 from .rules import RULES, rule
+from .tensor_attributes import number_of
 from .trackers import NONE, Args, ConstVar, Kwargs, NumberVar, TensorVar, Tracker
 
 _OPTIMIZERS = str(Path(optim.__file__).parent)
-
-
-def number_of(tensor: Tensor) -> int | float:
-    """The number in a tensor, while a graph runs."""
-    return tensor.item()  # type: ignore[return-value]
-
-
-MADE[number_of] = ()  # it only computes
 
 
 def read(cap: Capture, tensor: TensorVar) -> Tracker | None:

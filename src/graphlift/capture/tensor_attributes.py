@@ -18,6 +18,7 @@ from .autograd_rules import HandleVar, register_hook
 from .breaks import Break, RunEagerly
 from .calls import BREAKING_TENSOR_METHODS, TENSOR_METHODS
 from .capture import Capture, NotConst
+from .rerun import MADE
 from .residual import BUILDERS, EFFECTS, Residual
 from .trackers import ConstVar, TensorVar, Tracker
 
@@ -25,6 +26,14 @@ from .trackers import ConstVar, TensorVar, Tracker
 def set_data(tensor: Tensor, value: Tensor) -> None:
     """``tensor.data = value``."""
     tensor.data = value
+
+
+def number_of(tensor: Tensor) -> int | float:
+    """The number in a tensor, while a graph runs."""
+    return tensor.item()  # type: ignore[return-value]
+
+
+MADE[number_of] = ()  # it only computes
 
 
 def _set_grad(cap: Capture, tensor: TensorVar, value: Tracker) -> None:

@@ -168,10 +168,13 @@ def wrap_dict(cap: Capture, value: dict, source: Source) -> Tracker:
 
 
 def wrap_set(cap: Capture, value: Any, source: Source) -> Tracker:
+    key: Guard
     try:
         key = Equals(source, frozenset(value))
     except TypeError:
-        return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
+        if not all(map(is_constant_key, value)):
+            return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
+        key = IdIs(source, value)  # of classes and functions, say: what a frozenset holds never changes
     cap.guard(TypeIs(source, type(value)))
     if type(value) is frozenset:
         cap.guard(key)

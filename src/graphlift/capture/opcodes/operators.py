@@ -62,7 +62,7 @@ def _unary_not(cap: Capture, frame: Frame, arg: Any) -> None:
 
 @op("TO_BOOL")
 def _to_bool(cap: Capture, frame: Frame, arg: Any) -> None:
-    frame.stack[-1] = ConstVar(truth(cap, frame.stack[-1]))
+    frame.stack[-1] = ConstVar(branch(cap, frame, frame.stack[-1], frame.pc + 1))
 
 
 @op("COMPARE_OP")
@@ -93,12 +93,12 @@ def _jump(cap: Capture, frame: Frame, target: int) -> int:
 
 @op("POP_JUMP_IF_TRUE")
 def _pop_jump_if_true(cap: Capture, frame: Frame, target: int) -> int | None:
-    return target if branch(cap, frame, frame.stack.pop(), target, True) else None
+    return target if branch(cap, frame, frame.stack.pop(), frame.pc) else None
 
 
 @op("POP_JUMP_IF_FALSE")
 def _pop_jump_if_false(cap: Capture, frame: Frame, target: int) -> int | None:
-    return None if branch(cap, frame, frame.stack.pop(), target, False) else target
+    return None if branch(cap, frame, frame.stack.pop(), frame.pc) else target
 
 
 def _is_none(cap: Capture, value: Tracker) -> bool:
