@@ -82,8 +82,8 @@ def _shaped_as(*positions: int) -> SizeRule:
 
 _row(
     "clone _to_copy zeros_like ones_like empty_like full_like rand_like randn_like randint_like randint_like.low_dtype "
-    "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax flip roll tril triu renorm fill.Scalar "
-    "fill.Tensor slice_scatter select_scatter diagonal_scatter as_strided_scatter "
+    "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax _safe_softmax flip roll tril triu "
+    "renorm fill.Scalar fill.Tensor slice_scatter select_scatter diagonal_scatter as_strided_scatter "
     "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src "
     "scatter.value scatter_add scatter_reduce.two _euclidean_dist uniform normal_functional zero "
     "native_dropout_backward exponential lift alias_copy detach_copy alias detach bernoulli.Tensor"
