@@ -352,3 +352,103 @@ def test_text_of_containers_inside_themselves(x: Tensor):
         items == items,
         "%s" % table,
     )
+
+
+class Upper(OrderedDict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key.upper(), value)
+
+    def __contains__(self, key):
+        return super().__contains__(key.upper())
+
+    def __getitem__(self, key):
+        return super().__getitem__(key.upper())
+
+
+class Zed(dict):
+    def keys(self):
+        return ["z"]
+
+    def __getitem__(self, key):
+        return 99
+
+
+class IteratedZed(Zed):
+    def __iter__(self):
+        return iter(["z"])
+
+
+class Product(list):
+    def __mul__(self, other):
+        return "product"
+
+
+@program()
+def test_ordered_dicts_are_filled_by_their_own_methods(x: Tensor):
+    made = [Upper(a=1), Upper([("b", 2)], c=3), Upper({"d": 4}), Upper(Zed(a=1)), OrderedDict(Zed(a=1))]
+    first = made[0]
+    first.update(f=6)
+    first |= {"h": 1}
+    found = first.setdefault("a", 9), first.setdefault("k", 10), (first | {"q": 1}).copy()
+    product = Product([1])
+    product *= 2
+    return x + 1, [list(each.items()) for each in (*made, *found[2:])], found[:2], product
+
+
+@pytest.mark.parametrize("cls", (Zed, IteratedZed))
+def test_dictionaries_are_merged_as_they_are_stored_or_by_their_keys(compiler: Compiler, cls: Any) -> None:
+    def update(table: Any, into: Any) -> Any:
+        into.update(table)
+        return into
+
+    def fn(table: Any) -> Any:
+        whole = dict(table), {**table}, {"n": 1, **table}, table.copy(), (lambda **named: named)(**table)
+        return (
+            whole,
+            update(table, {}),
+            update(table, OrderedDict()),
+            table == {"a": 1},
+            {"n": 1} | table,
+            table | {},
+        )
+
+    compiled = compiler.compile(fn, backend="eager")
+    for _ in range(2):
+        assert compiled(cls(a=1)) == fn(cls(a=1))
+
+
+def shown(base: type) -> Any:
+    """A subclass whose text is the builtin class's with a letter in front."""
+
+    def asking(letter: str, name: str) -> Any:
+        return lambda self, *args: letter + getattr(super(made, self), name)(*args)
+
+    made = type(
+        f"Shown{base.__name__}",
+        (base,),
+        {f"__{n}__": asking(n[0], f"__{n}__") for n in ("repr", "str", "format")},
+    )
+    return made
+
+
+SHOWN = (
+    *((shown(list), [1]), (shown(tuple), (1,)), (shown(dict), {"a": 1}), (shown(set), {1}), (shown(frozenset), ())),
+    *((shown(OrderedDict), {"a": 1}), (shown(Counter), "a"), (shown(int), 3), (shown(float), 2.5), (shown(str), "q")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cls, content", SHOWN, ids=[cls.__name__ for cls, _ in SHOWN])
+def test_text_of_subclasses_that_ask_the_builtin_class(compiler: Compiler, cls: Any, content: Any) -> None:
+    def outside(value: Any) -> Any:
+        texts = repr(value), str(value), f"{value}", f"{value!r:>30}", "%s %r" % (value, value), f"{value}"
+        try:
+            return *texts, format(value), [value].__repr__(), f"{value:>9}"
+        except TypeError as error:
+            return *texts, str(error)
+
+    def inside() -> Any:
+        return outside(cls(content))
+
+    expected = inside()
+    assert compiler.compile(inside, backend="eager")() == expected
+    assert compiler.compile(outside, backend="eager")(cls(content)) == expected

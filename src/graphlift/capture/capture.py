@@ -820,6 +820,8 @@ def _is_watched(value: Any) -> bool:
     """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`.
 
     The callbacks of guards are nobody's business."""
+    if isinstance(value, type):  # they are in the caches of their abstract bases
+        return False
     told = [ref.__callback__ for ref in weakref.getweakrefs(value) if ref.__callback__ is not None]
     return any(type(getattr(call, "__self__", None)).__module__ != Check.__module__ for call in told)
 

@@ -115,16 +115,16 @@ def _deque(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 
 def _update(cap: Capture, target: DictVar, args: Args, kwargs: Kwargs) -> None:
+    ordered = issubclass(target.cls, collections.OrderedDict)
     if args:
         source = cap.realize(args[0])
         is_mapping = type(source) is DictVar or (
             type(source) is ObjectVar and find_attr(cap, source, "keys") is not None
         )
         if is_mapping:
-            for key, value in mapping_items(cap, source):
+            for key, value in mapping_items(cap, source, by_keys=ordered):
                 cap.dict_set(target, key, value)
         else:
-            ordered = issubclass(target.cls, collections.OrderedDict)
             run(cap, collections.OrderedDict.update if ordered else dict.update, [target, source], {})
     for name, value in kwargs.items():
         cap.dict_set(target, name, value)
@@ -153,7 +153,7 @@ def _fromkeys(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return made
 
 
-@rule(dict.__init__, collections.OrderedDict.__init__)
+@rule(dict.__init__)
 def _dict_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     _update(cap, own(cap, args[0], DictVar), args[1:], kwargs)
     return NONE
@@ -171,11 +171,11 @@ def _defaultdict_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
 
 
-@rule(dict.update, collections.OrderedDict.update)
+@rule(dict.update, collections.OrderedDict.update, collections.OrderedDict.__init__)
 def _dict_update(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     receiver = cap.realize(args[0])
     if type(receiver) is ObjectVar and type(receiver.payload) is DictVar:
-        shadow = DictVar({})
+        shadow = DictVar({}, cls=receiver.payload.cls)
         _update(cap, shadow, args[1:], kwargs)
         for key, value in shadow.known.items():
             set_item(
@@ -187,6 +187,14 @@ def _dict_update(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return NONE
     _update(cap, own(cap, args[0], DictVar), args[1:], kwargs)
     return NONE
+
+
+@rule(collections.OrderedDict.__ior__)
+def _ordered_inplace_or(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if type(cap.realize(args[0])) is not ObjectVar:
+        return run(cap, collections.OrderedDict.__ior__, args, kwargs)
+    _dict_update(cap, args, kwargs)
+    return cap.realize(args[0])
 
 
 def _overrides(cap: Capture, receiver: ObjectVar, method: Tracker) -> bool:
@@ -202,7 +210,14 @@ def _dict_get(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return cap.realize(args[2]) if len(args) > 2 else NONE
 
 
-@rule(dict.setdefault, collections.OrderedDict.setdefault)
+@rule(collections.OrderedDict.setdefault)
+def _ordered_setdefault(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if type(cap.realize(args[0])) is ObjectVar:
+        return call(cap, ConstVar(polyfills.setdefault_ordered), args, kwargs)
+    return _dict_setdefault(cap, args, kwargs)
+
+
+@rule(dict.setdefault)
 def _dict_setdefault(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     target, key = own(cap, args[0], DictVar), cap.key_of(args[1])
     found = cap.dict_get(target, key)
@@ -234,6 +249,8 @@ def _dict_clear(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(dict.copy)
 def _dict_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if type(cap.realize(args[0])) is ObjectVar:
+        return DictVar(dict(mapping_items(cap, args[0])))
     source = own(cap, unordered(cap, args[0]), DictVar)
     return DictVar(dict(cap.complete(source).known))
 

@@ -310,11 +310,14 @@ def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Trac
     cap = mirror.cap
     is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
     inside = is_method and _reads_inside(fn)
-    real = [
-        mirror.open(arg, receiver=is_method and index == 0 or (inside and _is_kin(cap, arg, fn)))
-        for index, arg in enumerate(args)
-    ]
-    named = {name: mirror.open(arg) for name, arg in kwargs.items()}
+    open_ = mirror.give if fn is str.format else mirror.open  # which asks each argument for its own text
+    real = []
+    for index, arg in enumerate(args):
+        receives = is_method and index == 0 or (inside and _is_kin(cap, arg, fn))
+        real.append(mirror.open(arg, receiver=True) if receives else open_(arg))
+    if inside and fn.__name__ in ("__or__", "__ror__") and issubclass(fn.__objclass__, dict):
+        _refuse_merged(cap, fn, args)
+    named = {name: open_(arg) for name, arg in kwargs.items()}
     if is_method and real and not isinstance(real[0], fn.__objclass__):
         receiver = python_type(cap.realize(args[0]))
         if issubclass(receiver, fn.__objclass__):
@@ -336,6 +339,15 @@ def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Trac
     return mirror.back(result)
 
 
+def _refuse_merged(cap: Capture, method: Any, args: list[Tracker]) -> None:
+    """A dictionary whose class iterates in its own way is merged by its keys, and not as it is stored."""
+    for arg in map(cap.realize, args):
+        if type(arg) is ObjectVar and isinstance(cap.type_attr(arg.cls, "__iter__"), types.FunctionType):
+            raise Break(
+                "c-function", f"{method.__qualname__} of a {arg.cls.__name__}, which is merged by its keys"
+            )
+
+
 #: Methods of text that give an instance of a subclass as it is where there is nothing to do.
 _MAY_GIVE_THEMSELVES = frozenset((str.format, str.__mod__))
 #: Operators of containers, which read the storage of another container of the same kind, whatever its class says.
@@ -354,15 +366,6 @@ def _is_kin(cap: Capture, arg: Tracker, method: Any) -> bool:
     arg, cls = cap.realize(arg), method.__objclass__
     if type(arg) is not ObjectVar or type(arg.payload) not in (ListVar, TupleVar, SetVar, DictVar):
         return False
-    merges = method.__name__ not in ("__eq__", "__ne__")
-    if (
-        merges
-        and issubclass(cls, dict)
-        and isinstance(cap.type_attr(arg.cls, "__iter__"), types.FunctionType)
-    ):
-        raise Break(
-            "c-function", f"{method.__qualname__} of a {arg.cls.__name__}, which is merged by its keys"
-        )
     return issubclass(arg.cls, (set, frozenset) if issubclass(cls, (set, frozenset)) else cls)
 
 

@@ -134,6 +134,13 @@ def copy_ordered(ordered):
     return copied
 
 
+def setdefault_ordered(ordered, key, default=None):
+    if key in ordered:
+        return ordered[key]
+    ordered[key] = default
+    return default
+
+
 _ordered_iter = collections.OrderedDict.__iter__
 
 
@@ -452,8 +459,9 @@ def defaultdict_text(self):
 
 
 def set_text(self):
-    items = ", ".join([repr(item) for item in self])
-    return f"{type(self).__name__}({{{items}}})" if items else f"{type(self).__name__}()"
+    if not (set if isinstance(self, set) else frozenset).__len__(self):
+        return f"{type(self).__name__}()"
+    return f"{type(self).__name__}({{{repr([*self])[1:-1]}}})"
 
 
 def ordered_text(self):

@@ -20,7 +20,7 @@ from .breaks import Break
 from .calls import CODE_RULES, call, call_special, hash_by_method
 from .capture import Capture, NotConst
 from .mirror import run
-from .protocol import evaluate, iterate, payload_of
+from .protocol import evaluate, is_same, iterate, payload_of
 from .protocol.comparison import OPERATORS
 from .reordered import is_late, join, show
 from .rules import rule
@@ -143,6 +143,41 @@ _OWN_TEXTS: dict[Any, Any] = {
     set.__repr__: polyfills.set_text,
     frozenset.__repr__: polyfills.set_text,
 }
+
+
+def _own_text(method: Any, polyfill: Any) -> None:
+    @rule(method)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        known = type(cap.realize(args[0])) is ObjectVar
+        return call(cap, ConstVar(polyfill), args, {}) if known else run(cap, method, args, kwargs)
+
+
+for _method, _polyfill in _OWN_TEXTS.items():
+    _own_text(_method, _polyfill)
+
+
+@rule(object.__str__)
+def _object_str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return _repr(cap, args, kwargs)
+
+
+def _format_method(cls: type) -> None:
+    """``__format__`` of a builtin class, which without a specification is ``str()``, as a subclass may have it."""
+    method = cls.__format__
+
+    @rule(method)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        obj = cap.realize(args[0])
+        if type(obj) is ObjectVar and is_same(cap, args[1], ConstVar("")):
+            return _str(cap, [obj], {})
+        if type(obj) is ObjectVar and cls is object and python_type(args[1]) is str:
+            what = f"unsupported format string passed to {obj.cls.__name__}.__format__"
+            raise cap.raise_(TypeError, what)
+        return run(cap, method, args, kwargs)
+
+
+for _cls in (object, int, float, complex, str):
+    _format_method(_cls)
 
 
 def _text_of(cap: Capture, result: Tracker, method: str) -> Tracker:

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import operator
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -256,7 +257,10 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     if type(left) is DictVar and symbol == "|":
         call(cap, ConstVar(dict.update), [left, right], {})
         return left
-    if type(left) is ObjectVar and cap.type_attr(left.cls, name) is not ABSENT:
+    method = cap.type_attr(left.cls, name) if type(left) is ObjectVar else ABSENT
+    if method is list.__imul__ and isinstance(cap.type_attr(left.cls, "__mul__"), types.FunctionType):  # type: ignore[attr-defined]
+        method = ABSENT  # numbers come first, and a class that multiplies is one
+    if method is not ABSENT:
         result = call_special(cap, left, name, [right])
         if not (type(result) is ConstVar and result.value is NotImplemented):
             return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -295,8 +296,13 @@ def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
         raise Break("tensor-item", "a slice with a bound that is not a constant") from None
 
 
+def is_python(cap: Capture, obj: ObjectVar, name: str) -> bool:
+    """Whether the class has a special method that is written in Python."""
+    return isinstance(cap.type_attr(obj.cls, name), types.FunctionType)
+
+
 def mapping_items(
-    cap: Capture, mapping: Tracker, refusal: str = "'{}' object is not a mapping"
+    cap: Capture, mapping: Tracker, refusal: str = "'{}' object is not a mapping", by_keys: bool = False
 ) -> list[tuple[Any, Tracker]]:
     """(key, value) pairs of any mapping, as ``**mapping`` and ``dict(mapping)`` see them."""
     mapping = cap.realize(mapping)
@@ -304,11 +310,11 @@ def mapping_items(
         cap.complete(mapping)
         return list(mapping.known.items())
     if (
-        type(mapping) is ObjectVar
-        and type(mapping.payload) is DictVar
-        and not isinstance(cap.type_attr(mapping.cls, "keys"), types.FunctionType)
-    ):
-        return mapping_items(cap, mapping.payload)
+        type(mapping) is ObjectVar and type(mapping.payload) is DictVar
+    ):  # CPython, Objects/dictobject.c, dict_merge
+        iterates = by_keys or issubclass(mapping.cls, OrderedDict) or is_python(cap, mapping, "__iter__")
+        if not iterates or not (is_python(cap, mapping, "keys") or is_python(cap, mapping, "__getitem__")):
+            return mapping_items(cap, mapping.payload)
     if type(mapping) in (ConstVar, TensorVar, ListVar, TupleVar) or find_attr(cap, mapping, "keys") is None:
         raise cap.raise_(TypeError, refusal.format(python_type(mapping).__name__))
     keys = iterate(cap, call(cap, get_attr(cap, mapping, "keys"), [], {}))
