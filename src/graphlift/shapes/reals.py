@@ -156,14 +156,16 @@ class Reals:
         }
         return list(found)
 
-    def text(self, a: Any) -> str:
-        """In the user's expressions."""
+    def text(self, a: Any, depth: int = 6) -> str:
+        """In the user's expressions, as far as a person would read them."""
         if not isinstance(a, Real):
             return self.table.text(a) if isinstance(a, Expr) else repr(a)
         made = self.made.get(a)
         if made is None:
             return self.names.get(a, a.name)
-        parts = [self.text(arg) for arg in made.args]
+        if depth == 0:
+            return "..."
+        parts = [self.text(arg, depth - 1) for arg in made.args]
         symbol = _SYMBOLS.get(made.fn)
         if symbol is not None and len(parts) == 2:
             return f"({parts[0]} {symbol} {parts[1]})"
