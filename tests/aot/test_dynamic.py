@@ -279,3 +279,17 @@ def test_the_backward_takes_sizes_as_ints() -> None:
             if isinstance(p.meta["val"], torch.SymInt)
         ]
         assert len(sizes) == 1
+
+
+def test_second_derivative_where_sizes_vary() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x.reshape(-1).sin() * x.shape[0]).sum()
+
+    def penalty(fn: Callable[[torch.Tensor], torch.Tensor], rows: int) -> torch.Tensor:
+        x = torch.linspace(0, 1, rows * 2).reshape(rows, 2).requires_grad_()
+        (grad,) = torch.autograd.grad(fn(x), x, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), x)[0]
+
+    compiled = graphlift.compile(f, backend="aot_eager", dynamic=True)
+    for rows in (3, 5):
+        torch.testing.assert_close(penalty(compiled, rows), penalty(f, rows))

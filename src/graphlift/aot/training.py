@@ -322,7 +322,7 @@ class Again:
                 allow_unused=True,
             )
         found = dict(zip(wanted, grads, strict=True))
-        return tuple(found.get(k) for k in range(len(inputs)))
+        return tuple(found.get(k) for k in range(len(inputs) + len(self.layout.symbols)))
 
     def _inputs(self, ctx: Any, tangents: tuple) -> list[Tensor]:
         # Raises if freed or changed in place.
