@@ -452,3 +452,39 @@ def test_text_of_subclasses_that_ask_the_builtin_class(compiler: Compiler, cls: 
     expected = inside()
     assert compiler.compile(inside, backend="eager")() == expected
     assert compiler.compile(outside, backend="eager")(cls(content)) == expected
+
+
+class Stored(tuple):
+    def __iter__(self):
+        return iter([7])
+
+    def __len__(self):
+        return 9
+
+
+class Two(int):
+    def __index__(self):
+        return 1
+
+
+class Thing:
+    pass
+
+
+@program(lambda: {Thing(), Thing()}, lambda: memoryview(b"ab"), lambda: bytearray(b"xy"), breaks=True)
+def test_c_functions_that_look_into_their_arguments(
+    x: Tensor, things: set, view: memoryview, array: bytearray
+):
+    """What nothing is known of is no argument that they refuse."""
+    bound = slice(Two(2))
+    graphlift.graph_break()
+    found = []
+    for use in (
+        *(lambda: [1, 2, 3][bound], lambda: (1, 2)[bound], lambda: "%s %s" % Stored((1, 2)), lambda: len({1} | things)),
+        *(lambda: b"".join([view]), lambda: b"z" + array, lambda: b"axy".find(array), lambda: things == set(things)),
+    ):  # fmt: skip
+        try:
+            found.append(use())
+        except TypeError as error:
+            found.append(str(error))
+    return x + 1, found

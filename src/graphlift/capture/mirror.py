@@ -7,6 +7,7 @@ methods are the captured ones. What the function changed in a copy is then chang
 
 from __future__ import annotations
 
+import array
 import collections
 import operator
 import types
@@ -69,6 +70,7 @@ from .trackers import (
     TupleVar,
     describe,
 )
+from .wrapping import CONTAINERS
 
 #: Constants that stand for themselves; of functions and classes there are stand-ins, whose calls are captured.
 _RAW = PLAIN_CONSTANTS | IMMUTABLE_CONSTANTS
@@ -119,7 +121,7 @@ class Mirror:
             if tracker.source is not None and type(tracker.value) is not int:
                 self.originals.setdefault(id(tracker.value), (tracker.value, tracker))
             return tracker.value
-        if type(tracker) is OpaqueVar and issubclass(python_type(tracker), str):
+        if type(tracker) is OpaqueVar and issubclass(python_type(tracker), _LOOKED_INTO):
             raise Break(tracker.code, tracker.detail)
         if type(tracker) is PrivateVar:
             self.originals[id(tracker.value)] = tracker.value, tracker
@@ -136,6 +138,8 @@ class Mirror:
         if type(tracker) is ObjectVar and type(tracker.payload) is ConstVar:
             return self.stands.get(id(tracker)) or self._plain_subclass(tracker, tracker.payload.value)
         found = self.stands.get(id(tracker))
+        if found is None and type(tracker) is ObjectVar and issubclass(tracker.cls, _BUFFERS):
+            raise Break("c-function", f"a C function that may look into a {tracker.cls.__name__}")
         return found if found is not None else self._stand(tracker, stand_class(python_type(tracker)))
 
     def _tuple_subclass(self, tracker: ObjectVar) -> Any:
@@ -348,6 +352,10 @@ def _refuse_merged(cap: Capture, method: Any, args: list[Tracker]) -> None:
             )
 
 
+#: Classes whose instances C code looks into, rather than asking them: nothing stands for one of which nothing is known.
+_LOOKED_INTO = (*CONTAINERS, str, bytes, bytearray, memoryview, slice, range, int, float, complex)
+#: Classes of memory that other objects read.
+_BUFFERS = (bytearray, memoryview, array.array)
 #: Methods of text that give an instance of a subclass as it is where there is nothing to do.
 _MAY_GIVE_THEMSELVES = frozenset((str.format, str.__mod__))
 #: Operators of containers, which read the storage of another container of the same kind, whatever its class says.
@@ -358,7 +366,9 @@ _OF_STORAGE = frozenset(
 
 
 def _reads_inside(method: Any) -> bool:
-    return type(method) is types.WrapperDescriptorType and method.__name__ in _OF_STORAGE
+    return type(method) is types.WrapperDescriptorType and (
+        method is str.__mod__ or method.__name__ in _OF_STORAGE
+    )
 
 
 def _is_kin(cap: Capture, arg: Tracker, method: Any) -> bool:
@@ -366,6 +376,8 @@ def _is_kin(cap: Capture, arg: Tracker, method: Any) -> bool:
     arg, cls = cap.realize(arg), method.__objclass__
     if type(arg) is not ObjectVar or type(arg.payload) not in (ListVar, TupleVar, SetVar, DictVar):
         return False
+    if cls is str:
+        return type(arg.payload) is TupleVar  # the values of a `%`
     return issubclass(arg.cls, (set, frozenset) if issubclass(cls, (set, frozenset)) else cls)
 
 
