@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
@@ -15,6 +16,7 @@ from graphlift.guards import (
     ABSENT,
     Arg,
     Attr,
+    Call,
     CellContents,
     ClosureCell,
     Const,
@@ -35,6 +37,8 @@ from graphlift.guards import (
     TypeAttr,
     TypeIs,
     TypeOf,
+    _guards,
+    gives,
 )
 from tests.guards.checking import Checked, check_of
 
@@ -405,6 +409,46 @@ def test_predicate() -> None:
     assert check.passes(-5, 0) and not check.passes(2, 1)
     assert not check.passes("a", 1), "an exception is a failure"
     assert "raised TypeError" in check.why("a", 1)
+
+
+def test_gives() -> None:
+    half = Call(operator.truediv, X, 2)
+    guard = gives(Call(operator.gt, Call(operator.add, half, half), Y), True, "x / 2 + x / 2 > y")
+    assert [fn for fn, _ in guard.calls] == [operator.truediv, operator.add, operator.gt], "each call once"
+    check = check_of(guard, 2.0, 1)
+    assert check.passes(1.5, 1) and not check.passes(1.0, 1) and not check.passes(math.nan, 1)
+    assert not check.passes("a", 1), "an exception is a failure"
+    assert "TypeError" in check.why("a", 1) and "x = 'a'" in check.why("a", 1)
+    assert guard == gives(Call(operator.gt, Call(operator.add, half, half), Y), True, guard.text)
+    assert guard != gives(Call(operator.gt, Call(operator.add, half, half), Y), False, guard.text)
+    one, other = (gives(Call(operator.eq, X, constant), True, "") for constant in (1, 1.0))
+    assert one != other, "constants by their type"
+
+
+def test_gives_long_chains_and_many_values() -> None:
+    value: Any = X
+    for _ in range(400):
+        value = Call(operator.add, value, value)
+    check = check_of(gives(Call(operator.eq, value, 2**400), True, "x == 1"), 1)
+    assert not check.passes(2)
+    largest = gives(Call(operator.eq, Call(max, X, Y, *range(9)), 20), True, "the largest is 20")
+    assert check_of(largest, 20, 3).passes(3, 20)
+
+
+def test_constants_inside_subclasses_are_known_by_type_and_bits() -> None:
+    rows: list[tuple[Any, type, list[Any]]] = [
+        (frozenset, set, [{1}, {1.0}, {True}, {2}]),
+        (float.__pos__, float, [0.0, -0.0, math.nan]),
+        (str.__str__, str, ["a", "b", ""]),
+        (b"".__add__, bytes, [b"a", b""]),
+    ]
+    for read, kind, values in rows:
+        derived = type("Derived", (kind,), {"__eq__": lambda a, b: True, "__hash__": None})
+        for expected in values:
+            guard = gives(Call(_guards.same_constant, read(expected), Call(read, X)), True, "same")
+            check = check_of(guard, derived(expected))
+            for found in values:
+                assert check.passes(derived(found)) == (found is expected)
 
 
 def test_two_predicates_on_one_source_and_repeated_guards() -> None:

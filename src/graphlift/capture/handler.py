@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import operator
 import re
 import sysconfig
 import time
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .. import config
 from ..bytecode import (
@@ -47,16 +49,17 @@ from ..frame import (
 from ..frame.headroom import deep_recursion
 from ..guards import (
     Arg,
+    Call,
     Const,
     DistinctTensors,
     Func,
     NoOverlap,
-    Predicate,
     SizeRelation,
     Source,
     StorageOffset,
     TensorSize,
     compile_guards,
+    gives,
 )
 from ..guards.changes import Change, changes
 from ..options import CompileEvent, CompileOptions
@@ -655,13 +658,27 @@ def _memory_guards(cap: Capture) -> list[Any]:
 def _writable_guards(cap: Capture) -> list[Any]:
     """Inputs changed in place that are no leaves stay so: leaves and their views refuse it, at the user's line."""
     builder = cap.builder
-    return [
-        Predicate(_may_be_written, (source,), f"{source.name()} is no leaf and no view of one")
-        for source, tensor, (fake, version) in zip(
-            builder.input_sources, builder.input_tensors, builder.input_versions
-        )
-        if fake.requires_grad and fake._version != version and _may_be_written(tensor)
-    ]
+    guards: list[Any] = []
+    for source, tensor, (fake, version) in zip(
+        builder.input_sources, builder.input_tensors, builder.input_versions
+    ):
+        if fake.requires_grad and fake._version != version and _may_be_written(tensor):
+            with untouched(tensor):
+                base = tensor._base
+            of_none = Call(operator.is_, Call(_BASE, source), None)
+            view = (
+                of_none
+                if base is None
+                else Call(operator.and_, *[Call(f, Call(_BASE, source)) for f in _LEAF])
+            )
+            text = f"{source.name()} is no leaf and no view of one"
+            guards += [gives(Call(_LEAF[0], source), False, text), gives(view, base is None, text)]
+    return guards
+
+
+#: What torch's own descriptors read.
+_BASE: Any = Tensor._base.__get__  # type: ignore[attr-defined]
+_LEAF: tuple[Any, Any] = Tensor.is_leaf.__get__, Tensor.requires_grad.__get__  # type: ignore[attr-defined]
 
 
 def _may_be_written(tensor: torch.Tensor) -> bool:
