@@ -471,7 +471,10 @@ class Thing:
     pass
 
 
-@program(lambda: {Thing(), Thing()}, lambda: memoryview(b"ab"), lambda: bytearray(b"xy"), breaks=True)
+THINGS = {Thing(), Thing()}
+
+
+@program(lambda: THINGS, lambda: memoryview(b"ab"), lambda: bytearray(b"xy"), breaks=True)
 def test_c_functions_that_look_into_their_arguments(
     x: Tensor, things: set, view: memoryview, array: bytearray
 ):
