@@ -14,6 +14,11 @@ from tests.equality import assert_equal
 
 SCALE = 2
 X = torch.ones(3)
+Y = torch.ones(3, dtype=torch.int64)
+
+
+class Real(float):
+    pass
 
 
 class Config:
@@ -53,6 +58,9 @@ CHANGES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "list item": (lambda x, v: x + v[0], [(X, [1, 5]), (X, [1, 6]), (X, [2, 5])]),
     "dict key absent": (lambda x, d: x + d.get("k", 0), [(X, {}), (X, {}), (X, {"k": 1})]),
     "dict order": (lambda x, d: x * list(d)[0], [(X, {1: 0, 2: 0}), (X, {1: 0, 2: 0}), (X, {2: 0, 1: 0})]),
+    "set item's type": (lambda x, s: x * [*s][0], [(Y, {2}), (Y, {2}), (Y, {2.0})]),
+    "set order": (lambda x, s: x * [*s][0], [(X, {1, 9}), (X, {1, 9}), (X, {9, 1})]),
+    "float inside a subclass": (lambda x, v: x / v, [(X, Real(0.0)), (X, Real(0.0)), (X, Real(-0.0))]),
     "attribute": (lambda x, c: x * c.n, [(X, Config(n=1)), (X, Config(n=1)), (X, Config(n=2))]),
     "class": (lambda x, c: x * c.n, [(X, Config(n=1)), (X, Config(n=1)), (X, SimpleNamespace(n=1))]),
     "method of a container": (lambda x, m: x + m(1), [(X, [1].count), (X, [1].count), (X, (1,).count)]),
