@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import graphlift
 from tests.capture.program import CountingBackend
 
 RECEIVERS = (
@@ -109,3 +110,15 @@ def test_methods(receiver: str, compiler):
             assert shown(got) == shown(expected), method
         if compiler.name != "eager":
             assert len(backend.graphs) == 1, method
+
+
+def test_dicts_are_made_of_lists_and_iterators():
+    """C code asks them how many items are left, only to make room."""
+
+    def fn(x: torch.Tensor) -> Any:
+        found = dict([["a", x + 1], iter(("b", 2))])
+        found.update(iter([["c", 3], reversed((4, "d"))]))
+        return found, dict(zip("ef", iter([5, 6])))
+
+    compiled = graphlift.compile(fn, backend="eager", fullgraph=True)
+    assert shown(compiled(torch.ones(2))) == shown(fn(torch.ones(2)))

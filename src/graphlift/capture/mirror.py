@@ -594,6 +594,8 @@ def stand_class(cls: type) -> type:
         own: dict[str, Any] = {"__slots__": ()} | {n: getattr(cls, n) for n in ("__module__", "__qualname__")}
         for name, method in METHODS.items():
             raw = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+            if name == "__length_hint__" and not isinstance(raw, types.FunctionType):
+                continue  # of an iterator in C: what asks for it only makes room
             if raw is not ABSENT:
                 own[name] = method if raw is not None else None
         found = type(cls.__name__, (Stand,), own)
