@@ -1084,3 +1084,21 @@ def test_aliased_inputs(views):
     a, b, c = views
     b.add_(1)
     return a * 2, c + 1
+
+
+@torch_program(real(3, 4, grad=True), real(3, 4, seed=1))
+def test_loss_that_checks_its_values(x, y):
+    return F.gaussian_nll_loss(x, y, torch.full((3, 1), 0.5)), F.gaussian_nll_loss(
+        x, y, y.abs() + 1, full=True
+    )
+
+
+@torch_program(real(3, 4), breaks="raises")
+def test_loss_that_refuses_its_values(x):
+    return F.gaussian_nll_loss(x, x, -torch.ones(3, 1))
+
+
+@torch_program(real(3, 4, grad=True))
+def test_covariance(x):
+    weights = torch.tensor([1, 2, 3, 1])
+    return torch.cov(x * 2), torch.corrcoef(x) * 2, torch.cov(x, fweights=weights, aweights=weights / 2)

@@ -291,7 +291,12 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
             return _call_tensor_method(cap, value.__name__, args, kwargs)
         if any(_is_program(cap, arg) for arg in (*args, *kwargs.values())):
             return inline(cap, fn, args, kwargs, link)
-        return cap.emit("call_function", value, args, kwargs, value)
+        try:
+            return cap.emit("call_function", value, args, kwargs, value)
+        except Break as stop:
+            if stop.code != "tensor-item":
+                raise
+        return inline(cap, fn, args, kwargs, link)  # it looks at values, perhaps only to check them
     if value.__name__ == "graph_break" and module == "torch._dynamo.decorators":
         return dynamo_graph_break(cap)
     if value.__globals__.get("__name__") == "torch._dynamo.eval_frame":  # whatever it says that it wraps

@@ -21,7 +21,7 @@ from . import symbolic, unknown
 from .checks import as_eager, check_arguments, check_overlap
 from .corrections import correct
 from .errors import DataDependent, Unsupported
-from .known import carry, know
+from .known import answer, carry, know
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
 from .outs import require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
@@ -612,7 +612,9 @@ def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwa
 
 
 def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    found = unknown.result(mode, info.func, args, kwargs)
+    found = answer(info, args, kwargs)
+    if found is None:
+        found = unknown.result(mode, info.func, args, kwargs)
     if found is None:
         raise DataDependent(info.name)
     return found
