@@ -137,10 +137,28 @@ def _compile(
     build = _build_training if joint.has_backward else _build_inference
     result = build(gm, joint, forms, fw_compiler, bw_compiler, partitioner)
     result.timings["trace"] = traced - start
+    if joint.new_leaves:
+        result.run = _with_leaves(result.run, joint.new_leaves)
     result.run.writes_last = True
     result.mutated_inputs = tuple(m.input for m in joint.around.mutations)
     result.alias_groups = tuple(joint.storage_groups)
     return result
+
+
+def _with_leaves(run: Callable[..., tuple], positions: tuple[int, ...]) -> Callable[..., tuple]:
+    """`run` on inputs that the program makes require grad: before, so that outputs lead to them."""
+
+    def with_leaves(*inputs: Tensor) -> tuple:
+        for k in positions:
+            inputs[k].requires_grad_()
+        try:
+            return run(*inputs)
+        except BaseException:  # the program runs again, from its start
+            for k in positions:
+                inputs[k].requires_grad_(False)
+            raise
+
+    return with_leaves
 
 
 def _eager(gm: fx.GraphModule) -> Callable[..., tuple]:

@@ -59,6 +59,7 @@ class Joint:
     requires_grad: list[bool]  # per input
     has_backward: bool
     uses_random: bool
+    new_leaves: tuple[int, ...] = ()  # inputs that come to require grad
     unconnected: frozenset[int] = frozenset()  # inputs that require grad, with no way there from any output
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
     sizes: SymbolTable | None = None  # None: every size is a number
@@ -94,6 +95,7 @@ class _Inputs:
     grad_fns: list[Any] = field(default_factory=list)
     needs_grad: list[bool] = field(default_factory=list)
     bases: list[tuple[tuple[int, ...], Value, FakeTensor]] = field(default_factory=list)
+    new_leaves: list[int] = field(default_factory=list)  # inputs that the program makes require grad
 
 
 def trace_joint(
@@ -194,8 +196,9 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
         trace=trace,
         around=around,
         constants=[t for t, _ in rec.constants],
-        leaves=[t.requires_grad and t.is_leaf for t in given.real],
-        requires_grad=[t.requires_grad for t in given.real],
+        leaves=[i in given.new_leaves or (t.requires_grad and t.is_leaf) for i, t in enumerate(given.real)],
+        requires_grad=[i in given.new_leaves or t.requires_grad for i, t in enumerate(given.real)],
+        new_leaves=tuple(given.new_leaves),
         has_backward=has_backward,
         uses_random=any(op.random for op in trace.ops),
         storage_groups=_storage_groups(given.real),
@@ -375,9 +378,13 @@ def _require_leaf(args: tuple, kwargs: dict, given: _Inputs, leaves: list[FakeTe
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
     if args[0].requires_grad == wanted:
         return
-    if not wanted or id(args[0]) in given.first:
-        raise FallBack("requires-grad-changed", "requires_grad_() of an input, or to False")
-    leaves.append(args[0])
+    position = given.first.get(id(args[0]))
+    if not wanted:
+        raise FallBack("requires-grad-changed", "to False")
+    if position is None:
+        leaves.append(args[0])
+    else:
+        given.new_leaves.append(position)
 
 
 def _attribute(gm: fx.GraphModule, target: str, rec: Recorder) -> Any:
@@ -478,6 +485,8 @@ class _Outputs:
         if path[: len(own)] != own:
             raise FallBack("metadata-changed", "a view made before")
         path = path[len(own) :]
+        if i in self.given.new_leaves and path:
+            raise FallBack("requires-grad-changed", "of an input with views that are returned")
         if out.requires_grad and not self.given.fakes[i].requires_grad:
             raise FallBack("alias-history", "an alias of an input")
         return FromInput(i, path)
@@ -493,10 +502,10 @@ class _Outputs:
         if root is None:
             raise FallBack("alias-history", "an output has no owner")
         if out is root:
-            return FromSlot(self._slot(out))
+            return FromSlot(self._slot(out, out.requires_grad))
         if out.requires_grad and not root.requires_grad:
             raise FallBack("alias-history", "a view")
-        slot = self._slot(root)
+        slot = self._slot(root, out.requires_grad)
         if root.path:
             if out.spec.dtype != root.spec.dtype:
                 raise FallBack("metadata-changed", "a view as another dtype")
@@ -512,13 +521,15 @@ class _Outputs:
             )
         return FromSlot(slot, path)
 
-    def _slot(self, fake: FakeTensor) -> int:
+    def _slot(self, fake: FakeTensor, differentiable: bool) -> int:
+        """The slot of a fake that owns its memory; ``differentiable``: what is given of it has its history."""
         slot = self._slot_of.get(id(fake))
         if slot is None:
             slot = self._slot_of[id(fake)] = len(self.slots)
             self.slots.append(fake)
             self.rec.trace.outputs.append(self.rec.read(fake))
-            self.around.differentiable.append(fake.requires_grad)
+            self.around.differentiable.append(False)
+        self.around.differentiable[slot] |= differentiable
         return slot
 
     def _mutations(self) -> None:
@@ -534,11 +545,15 @@ class _Outputs:
             became_differentiable = fake.grad_fn is not given.grad_fns[i]
             if became_differentiable and not _descends(fake.grad_fn, given.grad_fns[i]):
                 raise FallBack("alias-history", "an input is detached in place, and then written")
-            if fake.requires_grad != given.needs_grad[i] and not (
+            written = home.version != 0 and (home.base is not home.first or became_differentiable)
+            if i in given.new_leaves:
+                if written or fake.path or became_differentiable or i in with_base:
+                    raise FallBack("requires-grad-changed", "of an input that is written")
+                given.needs_grad[i] = True
+            elif fake.requires_grad != given.needs_grad[i] and not (
                 became_differentiable and fake.requires_grad
             ):
                 raise FallBack("requires-grad-changed")
-            written = home.version != 0 and (home.base is not home.first or became_differentiable)
             if in_place:
                 untracked = fake.requires_grad and not all(s.grad_mode for s in in_place)
                 if (became_differentiable and written) or i in with_base or untracked:

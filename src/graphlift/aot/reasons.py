@@ -127,10 +127,12 @@ report = graphlift.explain(f)((torch.ones(3) * 2).requires_grad_())
         Reason(
             "requires-grad-changed",
             "the requires_grad flag of an input changes",
-            "What happens to the input before and after the change is followed by autograd differently.",
+            "An input that is written too, has views that are returned, or no longer requires grad, is followed by "
+            "autograd differently before and after.",
             "Call `requires_grad_` before the compiled function, or `detach` inside it.",
             example="""\
 def f(x):
+    x.mul_(2)
     x.requires_grad_()
     return x * 2
 
@@ -138,9 +140,10 @@ report = graphlift.explain(f)(torch.ones(3))
 """,
             fixed="""\
 def f(x):
+    x.requires_grad_()
     return x * 2
 
-report = graphlift.explain(f)(torch.ones(3).requires_grad_())
+report = graphlift.explain(f)(torch.ones(3))
 """,
         ),
         Reason(
