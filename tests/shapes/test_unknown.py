@@ -104,6 +104,21 @@ def unique(x, m):
     return values * 2, inverse, counts.float().mean()
 
 
+def unique_consecutive(x, m):
+    values, inverse, counts = torch.unique_consecutive(m, return_inverse=True, return_counts=True)
+    return values, inverse * 2, counts.float().mean(), m.long().unique_consecutive() + 1
+
+
+def numbers_listed(x, m):
+    (a, b), c = m.long()[:2].tolist(), x.detach().mean(0)[:1].tolist()
+    return x * a + b, c, x[:, 0].sum() * c[0]
+
+
+def numbers_listed_deep(x, m):
+    first, second = torch.stack([m.sum(), (~m).sum()]).reshape(2, 1, 1).tolist()
+    return torch.zeros(first[0][0]), x + second[0][0], m.sum().tolist()
+
+
 def repeat_interleave(x, m):
     return x.repeat_interleave(m.long() + 1, dim=0) * 2
 
@@ -144,7 +159,9 @@ WHOLE = (
         where_of_one,
         masked_select,
         unique,
+        unique_consecutive,
     ),
+    *(numbers_listed, numbers_listed_deep),
     *(repeat_interleave, softmax, concatenation, transposed, everything),
 )
 

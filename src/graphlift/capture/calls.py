@@ -454,12 +454,12 @@ def is_known(tracker: Tracker) -> bool:
 
 def is_captured(name: str) -> bool:
     """Whether a flag asks for a method that gives what only the running graph knows."""
-    if name == "item":
+    if name in ("item", "tolist"):
         return config.capture_scalar_outputs
     return name in _FINDING and config.capture_dynamic_output_shape_ops
 
 
-_FINDING = frozenset("nonzero masked_select unique argwhere".split())
+_FINDING = frozenset("nonzero masked_select unique unique_consecutive argwhere".split())
 
 
 def known_index(cap: Capture, tracker: Tracker) -> Tracker:

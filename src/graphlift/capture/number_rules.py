@@ -25,7 +25,7 @@ from .protocol.comparison import COMPARE, OPERATORS, TRUTHS
 from .residual import BUILDERS, Residual
 from .rules import RULES, rule
 from .tensor_attributes import number_of
-from .trackers import NONE, Args, ConstVar, Kwargs, NumberVar, TensorVar, Tracker
+from .trackers import NONE, Args, ConstVar, FloatVar, Kwargs, ListVar, NumberVar, TensorVar, Tracker
 
 _OPTIMIZERS = str(Path(optim.__file__).parent)
 
@@ -55,11 +55,17 @@ def with_numbers(cap: Capture, kwargs: Kwargs) -> Kwargs | None:
 
 def _number(cap: Capture, fn: Callable[..., Any], args: Args, kind: type | None, in_graph: bool) -> NumberVar:
     """``fn(*args)``, a number known when the graph runs."""
-    nodes = tuple(arg.node if type(arg) is NumberVar else to_graph(cap, arg)[0] for arg in args)
+    nodes = tuple(_node(cap, arg) for arg in args)
     hint = 1 if kind is int else 1.0
     node = cap.builder.add_op("call_function", fn, nodes, {}, hint, cap.user_stack())
     node.meta["number"] = True
     return NumberVar(node, cap.break_step(), kind, in_graph)
+
+
+def _node(cap: Capture, arg: Tracker) -> Any:
+    if type(arg) is FloatVar:
+        return cap.size_node(arg.real)
+    return arg.node if type(arg) is NumberVar else to_graph(cap, arg)[0]
 
 
 def _kinds(cap: Capture, args: Args) -> list[type | None]:
@@ -70,6 +76,8 @@ def _kinds(cap: Capture, args: Args) -> list[type | None]:
             kinds.append(arg.kind)
         elif type(arg) is ConstVar and type(arg.value) in (int, float):
             kinds.append(type(arg.value))
+        elif type(arg) is FloatVar and any(type(one) is NumberVar and one.in_graph for one in args):
+            kinds.append(float)  # such as a learning rate, which changes from step to step
         else:
             raise Break("tensor-item", "a number read from a tensor with something other than a number")
     return kinds
@@ -98,7 +106,7 @@ _ARITHMETIC = frozenset(("+", "-", "*", "//", "%"))
 
 
 def _ask(cap: Capture, fn: Callable[..., Any], *args: Tracker) -> bool:
-    nodes = [arg.node if type(arg) is NumberVar else arg.value for arg in args]  # type: ignore[attr-defined]
+    nodes = [_node(cap, arg) for arg in args]
     answer = cap.questions.ask(cap, fn, *nodes)
     if answer is None:
         raise Break("data-dependent-branch", "a decision on a number read from a tensor")
@@ -146,6 +154,32 @@ def _item(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 del BREAKING_TENSOR_METHODS["item"]
 TENSOR_METHODS["item"] = _item
+
+
+_MOST_NUMBERS = 64  # that a list of one tensor's may have: each is a node
+
+
+def _tolist(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """The numbers of a tensor, one by one."""
+    tensor = cap.realize(args[0])
+    assert type(tensor) is TensorVar
+    if is_known(tensor):
+        return cap.emit("call_method", "tolist", args, kwargs, lambda t: t.tolist())
+    dtype, sizes = tensor.fake.dtype, tensor.fake.spec.shape  # type: ignore[attr-defined]
+    alike = tensor.cls in PLAIN_TENSORS and dtype is not torch.bool and not dtype.is_complex
+    if not alike or not all(type(n) is int for n in sizes) or tensor.fake.numel() > _MOST_NUMBERS:
+        raise Break("tensor-item", "Tensor.tolist", at_once=True)
+    return _listed(cap, tensor)
+
+
+def _listed(cap: Capture, tensor: Tracker) -> Tracker:
+    if tensor.fake.dim() == 0:  # type: ignore[attr-defined]
+        return _item(cap, [tensor], {})
+    parts = cap.emit("call_method", "unbind", [tensor], {}, lambda t: t.unbind())
+    return ListVar([_listed(cap, part) for part in parts.items])  # type: ignore[attr-defined]
+
+
+TENSOR_METHODS["tolist"] = _tolist
 
 
 def _of_numbers(target: Callable[..., Any], kind_of: Callable[[list[type | None]], type | None]) -> None:

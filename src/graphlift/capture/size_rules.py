@@ -18,7 +18,7 @@ from ..shapes.expr import Relation, SizeLike
 from ..shapes.node import to_symint
 from .attributes import TYPES
 from .breaks import Break
-from .calls import TENSOR_METHODS, call, call_c
+from .calls import LATE_RULES, TENSOR_METHODS, call, call_c
 from .capture import Capture
 from .graph_values import GRAPH_ARGUMENTS, to_graph
 from .overriding import is_customized
@@ -369,3 +369,5 @@ def _message(cap: Capture, given: Tracker | None, ours: bool) -> str:
 
 for _fn, _error in _CHECKS.items():
     _check_rule(_fn, _error)
+for _advice in ("_advise_is_size", "_advise_is_bounded"):  # which only torch.compile's sizes heed
+    LATE_RULES[f"torch.fx.experimental.symbolic_shapes.{_advice}"] = lambda cap, fn, args, kwargs: NONE

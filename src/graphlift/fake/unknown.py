@@ -111,6 +111,12 @@ def _unique(
     return m.tensor(t, (count,), t.spec.dtype), inverse, m.tensor(t, (count,) if return_counts else (0,))
 
 
+def _unique_consecutive(
+    m: _Maker, t: FakeTensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    return _unique(m, t, True, return_inverse, return_counts) if dim is None else None
+
+
 def _repeat_interleave(m: _Maker, repeats: FakeTensor, output_size: Any = None) -> FakeTensor:
     return m.tensor(repeats, (m.count() if output_size is None else output_size,))
 
@@ -120,5 +126,6 @@ _RULES: dict[Any, Callable[..., Any]] = {
     aten.masked_select.default: _masked_select,
     aten.index.Tensor: _index,
     aten._unique2.default: _unique,
+    aten.unique_consecutive.default: _unique_consecutive,
     aten.repeat_interleave.Tensor: _repeat_interleave,
 }
