@@ -420,7 +420,10 @@ class GeneratorVar(IteratorVar):
             at = handler.target
             if instrs[at].op == "CALL_INTRINSIC_1" and instrs[at].arg == "INTRINSIC_STOPITERATION_ERROR":
                 return False  # that of every generator (3.12+), which converts a StopIteration (PEP 479)
-            ends = [i.op for i in instrs[at : at + 3]] == ["COPY", "POP_EXCEPT", "RERAISE"]
+            # Of every `yield from` (3.12+), which raises again; or of an `except` that has ended.
+            ends = instrs[at].op == "CLEANUP_THROW" or (
+                [i.op for i in instrs[at : at + 3]] == ["COPY", "POP_EXCEPT", "RERAISE"]
+            )
             if not ends and self._catches_exit(at):
                 return True
             handler = instrs[at].handler
