@@ -168,7 +168,8 @@ def part_of(gm: fx.GraphModule, calls: list[fx.Node], after: set[fx.Node]) -> Pa
     needed = dict.fromkeys(n for c in calls for n in c.all_input_nodes if n not in mine)
     needed.update(dict.fromkeys(_symbols_of(gm, [*needed, *calls])))
     places = [n for n in needed if n.op != "get_attr"]
-    for node in sorted(places, key=lambda n: not isinstance(n.meta.get("val"), Tensor)):
+    places.sort(key=lambda n: not isinstance(n.meta.get("val"), Tensor))
+    for node in places:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = dict(node.meta)
     for node in needed:
@@ -179,9 +180,9 @@ def part_of(gm: fx.GraphModule, calls: list[fx.Node], after: set[fx.Node]) -> Pa
     after = {*after, next(n for n in reversed(gm.graph.nodes) if n.op == "output")}
     kept = [n for n in calls if not _is_number(n) and any(u in after for u in n.users)]
     graph.output(tuple(copies[n] for n in kept))
-    inputs = [n for n in graph.nodes if n.op == "placeholder"]
-    tables = [table for n in inputs if (table := table_of(n.meta.get("val"))) is not None]
-    part = Part(fx.GraphModule(gm, graph), [n.name for n in inputs], [n.name for n in kept])
+    tables = [table for n in places if (table := table_of(n.meta.get("val"))) is not None]
+    # A name of the user's may be another one in a new graph.
+    part = Part(fx.GraphModule(gm, graph), [n.name for n in places], [n.name for n in kept])
     if tables:
         part.terms = Terms(part.gm, tables[0])
     return part

@@ -496,3 +496,17 @@ def test_nothing_of_the_users_is_kept_alive() -> None:
     del x
     gc.collect()
     assert [ref() for ref in held] == [None] * len(SIZES)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "auto"])
+def test_names_with_capitals_beside_floats_that_vary(backend: str) -> None:
+    """Graphs in parts: a part knows its inputs by the names that the whole graph has for them."""
+    graphlift.reset()
+
+    def f(W: torch.Tensor, Scale: float) -> torch.Tensor:
+        return (W @ W.T) * math.sqrt(Scale) + W.sum()
+
+    compiled = graphlift.compile(f, backend=backend)
+    W = torch.linspace(-1, 1, 12).reshape(3, 4)
+    for scale in (1.5, 2.5, 3.5):
+        torch.testing.assert_close(compiled(W, scale), f(W, scale))

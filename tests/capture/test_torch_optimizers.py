@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import graphlift
+from graphlift.api import Settings
 from tests.capture.torch_program import real, seeded, torch_program
 from tests.equality import assert_equal
 
@@ -218,3 +219,28 @@ for cls, options in [(torch.optim.SGD, {}), (torch.optim.Adam, {"fused": True}),
 
 def test_steps_stay_one_graph_after_torch_compile_was_used() -> None:
     subprocess.run([sys.executable, "-c", AFTER_TORCH_COMPILE], check=True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "auto"])
+@pytest.mark.parametrize("cls", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.NAdam])
+def test_learning_rates_change_without_new_graphs(cls, backend):
+    """Once without state, once with it, and once for rates that vary."""
+    graphlift.reset()
+
+    def make():
+        model = seeded(lambda: nn.Linear(4, 4))()
+        optimizer = cls(model.parameters(), lr=0.1)
+        return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    regions = []
+    (model, optimizer, schedule), (wanted, eager, plan) = make(), make()
+    step = Settings(backend=backend).callable(lambda: optimizer.step(), on_region=(regions.append,))
+    for _ in range(6):
+        for one in (*model.parameters(), *wanted.parameters()):
+            one.grad = torch.ones_like(one)
+        step()
+        eager.step()
+        schedule.step()
+        plan.step()
+        assert_equal(model.state_dict(), wanted.state_dict())
+    assert len(regions) <= 3 and not any(region.break_reason for region in regions)

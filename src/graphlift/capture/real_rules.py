@@ -24,7 +24,7 @@ from .protocol.arithmetic import BINARY, UNARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS
 from .residual import BUILDERS, Residual
 from .rules import RULES
-from .trackers import Args, ConstVar, FloatVar, Kwargs, SizeVar, TensorVar, Tracker
+from .trackers import Args, ConstVar, FloatVar, Kwargs, NumberVar, SizeVar, TensorVar, Tracker
 
 TYPES[FloatVar] = float
 
@@ -45,6 +45,8 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
     fn = (BINARY.get(symbol) or COMPARE[symbol])[0]
     if TensorVar in (type(left), type(right)):
         return cap.emit("call_function", fn, [left, right], {}, fn)
+    if NumberVar in (type(left), type(right)):
+        return OPERATORS[NumberVar](cap, symbol, left, right)
     a, b = number_of(cap, left), number_of(cap, right)
     if a is None or b is None:
         ask = compare if symbol in COMPARE else binary
