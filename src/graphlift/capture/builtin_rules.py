@@ -49,9 +49,9 @@ from .mirror import run
 from .protocol import (
     evaluate,
     gather,
-    iterate,
     length,
     make_slice,
+    set_of,
     truth,
 )
 from .rules import rule
@@ -432,12 +432,12 @@ def _tuple(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(set)
 def _set(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return SetVar({cap.key_of(item): item for item in (iterate(cap, args[0]) if args else [])})
+    return SetVar(set_of(cap, args[0]) if args else {})
 
 
 @rule(frozenset)
 def _frozenset(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return SetVar({cap.key_of(item): item for item in (iterate(cap, args[0]) if args else [])}, frozenset)
+    return SetVar(set_of(cap, args[0]) if args else {}, frozenset)
 
 
 @rule(slice)

@@ -632,7 +632,7 @@ _IS_ABSTRACT = 1 << 20  # Py_TPFLAGS_IS_ABSTRACT
 def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     """A fresh instance as the C-level ``__new__`` of its base makes it."""
     from .exception_rules import new_group
-    from .protocol import evaluate, gather, iterate
+    from .protocol import evaluate, gather, set_of
 
     if cls.__flags__ & _IS_ABSTRACT:
         evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
@@ -659,7 +659,7 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
         result.payload = SetVar({})
     elif issubclass(cls, frozenset):
         result.payload = SetVar(
-            {cap.key_of(i): i for i in (iterate(cap, args[0]) if args else [])}, frozenset
+            set_of(cap, args[0]) if args else {}, frozenset
         )
     elif issubclass(cls, _TEXT_AND_NUMBERS):
         base = next(base for base in cls.__mro__ if base in _TEXT_AND_NUMBERS)

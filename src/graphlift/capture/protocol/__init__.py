@@ -22,6 +22,7 @@ from .iteration import (
     payload_of,
     sequence_items,
     set_keys,
+    set_of,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "sequence_items",
     "set_item",
     "set_keys",
+    "set_of",
     "truth",
     "unary",
 ]

@@ -218,7 +218,9 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
         first, second = set_keys(cap, left), set_keys(cap, right)
         chosen = {"-": first.keys() - second.keys(), "&": first.keys() & second.keys()}
         chosen |= {"|": first.keys() | second.keys(), "^": first.keys() ^ second.keys()}
-        merged = {**second, **first}
+        merged = first | {key: item for key, item in second.items() if key not in first}
+        if symbol == "&" and len(second) <= len(first):  # those of the smaller one, or of the right one
+            merged = second
         cls = left.cls if type(left) is SetVar else set
         return SetVar({key: merged[key] for key in merged if key in chosen[symbol]}, cls)
     return None

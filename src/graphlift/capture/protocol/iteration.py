@@ -115,7 +115,19 @@ def change_set(cap: Capture, target: SetVar) -> dict[Any, Tracker]:
 def set_keys(cap: Capture, tracker: Tracker) -> dict[Any, Tracker]:
     if type(tracker) is SetVar:
         return tracker.known
-    return {cap.key_of(item): item for item in iterate(cap, tracker)}
+    return set_of(cap, tracker)
+
+
+def set_of(cap: Capture, iterable: Tracker) -> dict[Any, Tracker]:
+    """The items of an iterable as a set takes them: one by one, the first of those that are equal."""
+    known: dict[Any, Tracker] = {}
+    iterator = get_iter(cap, iterable)
+    while True:
+        try:
+            item = next_item(cap, iterator)
+        except Exhausted:
+            return known
+        known.setdefault(cap.key_of(item), item)
 
 
 def length(cap: Capture, value: Tracker) -> int:
@@ -240,7 +252,10 @@ def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
     if any(isinstance(key, TrackerKey) for key in value.known):
         return list(value.known.values())
     if value.real is None or value.mutated:
-        return [value.known[key] for key in value.cls(value.known)]
+        filled: set[Any] = set()  # one by one, as the program did: that a set of them grows with them decides the order
+        for key in value.known:
+            filled.add(key)
+        return [value.known[key] for key in filled]
     ordered = list(as_builtin(value.real, "__iter__"))
     if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
         base = set if isinstance(value.real, set) else frozenset
