@@ -4,10 +4,11 @@ they were, and eager's gradients where it does not."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import graphlift
 
@@ -79,3 +80,25 @@ def test_input_changed_in_place_by_what_follows() -> None:
         return torch.autograd.grad(h.sum(), x)[0]
 
     torch.testing.assert_close(run(graphlift.compile(branch, backend="aot_eager")), run(branch))
+
+
+@pytest.mark.parametrize("backend", ("aot_eager", "auto"))
+@pytest.mark.parametrize("modes", ((False, True), (True, False, True), (True, True)), ids=str)
+def test_statistics_updated_before_the_backward(modes: tuple[bool, ...], backend: str) -> None:
+    """Running statistics change without a trace: what the backward computes again is of those of the forward."""
+
+    def run(compile_: Callable[[nn.Module], Any]) -> list[Tensor | None]:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+        )
+        compiled, x, losses = compile_(model), torch.randn(2, 3, 8, 8), []
+        for training in modes:
+            model.train(training)
+            losses.append(compiled(x).square().sum())
+        torch.stack(losses).sum().backward()
+        return [*(p.grad for p in model.parameters()), *model.buffers()]
+
+    expected = run(lambda model: model)
+    got = run(lambda model: graphlift.compile(model, backend=backend, fullgraph=True))
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)

@@ -183,6 +183,8 @@ def _trace(
 def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: bool) -> Joint:
     trace = rec.trace
     trace.inputs.extend(v for _, v in rec.constants)
+    passes.hold_copies(trace, rec.held, has_backward)
+    held = {value.op for value in rec.held}
     passes.share_expressions(trace)
     if has_backward:
         lighten(trace, rec)
@@ -200,7 +202,7 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
         requires_grad=[i in given.new_leaves or t.requires_grad for i, t in enumerate(given.real)],
         new_leaves=tuple(given.new_leaves),
         has_backward=has_backward,
-        uses_random=any(op.random for op in trace.ops),
+        uses_random=any(op.random and op not in held for op in trace.ops),
         storage_groups=_storage_groups(given.real),
         sizes=rec.sizes,
     )

@@ -31,6 +31,18 @@ def drop_dead(ops: list[Op], live_values: Iterable[Value]) -> list[Op]:
     return kept
 
 
+def hold_copies(trace: Trace, copies: Iterable[Value], has_backward: bool) -> None:
+    """Copies that the backward must not make again, since what they are made of may have changed; without one, none."""
+    if has_backward:
+        for value in copies:
+            assert value.op is not None
+            value.op.random = True
+        return
+    env = {value: value.op.args[0] for value in copies if value.op is not None}
+    for op in trace.ops if env else ():
+        op.args = substitute(op.args, env)
+
+
 def share_expressions(trace: Trace) -> None:
     """Common subexpressions computed once. Raises nothing: what cannot be hashed is left alone."""
     seen: dict[Any, Op] = {}

@@ -81,6 +81,7 @@ class Recorder(FakeMode):
         self.constants: list[tuple[Tensor, Value]] = []
         self.constant_homes: set[int] = set()
         self.homes: list[Home] = []
+        self.held: list[Value] = []
         self.compress_masks = False
         self._decompositions = decompositions or {}
         self._inference = torch.is_inference_mode_enabled()
@@ -212,6 +213,12 @@ class Recorder(FakeMode):
             device=spec.device,
         )
         return self.call(aten.copy.default, empty, value)
+
+    def hold(self, fake: FakeTensor) -> FakeTensor:
+        """A copy of statistics: what the backward computes again must not see later updates, which nothing counts."""
+        value = self.call(aten.clone.default, self.read(fake))
+        self.held.append(value)
+        return self.adopt(value)
 
     # -- inputs --------------------------------------------------------------------------------------------
 
@@ -497,8 +504,11 @@ def _in_layout(rec: Recorder, made: Any, like: Any) -> Any:
 def _batch_norm(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     positions, flag = info.silent
     stats = [args[p] for p in positions]
-    if not args[flag] or any(s is None for s in stats):
+    if any(s is None for s in stats):
         return _pure(rec, info, key, args, kwargs)
+    if not args[flag]:
+        copies = dict(zip(positions, map(rec.hold, stats), strict=True))
+        return _pure(rec, info, None, tuple([copies.get(k, a) for k, a in enumerate(args)]), kwargs)
     if info.func is not aten.native_batch_norm.default:
         return _writes_generic(rec, info, args, kwargs, positions)
     out, mean, invstd, *new = rec.dispatch(aten._native_batch_norm_legit_functional.default, args, kwargs)
