@@ -959,3 +959,15 @@ def test_set_materialize(x):
 def test_unbind_views(x):
     a, b, c = x.unbind(0)
     return a * b + c
+
+
+@torch_program(seeded(lambda: nn.Linear(4, 4)), X)
+def test_inner_steps_on_weights_in_a_dict(m, x):
+    """The gradients of what a view of a dictionary gives, of parameters and then of tensors computed of them."""
+    weights = dict(m.named_parameters())
+    for _ in range(2):
+        loss = F.linear(x, weights["weight"], weights["bias"]).pow(2).mean()
+        grads = torch.autograd.grad(loss, weights.values(), create_graph=True)
+        weights = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), grads, strict=True)}
+    (again,) = torch.autograd.grad(outputs=loss, inputs=iter([m.bias]), retain_graph=True)
+    return F.linear(x, weights["weight"], weights["bias"]).mean(), again

@@ -22,6 +22,7 @@ from .breaks import Break
 from .calls import call
 from .capture import Capture
 from .constants import FUNCTION_APPLY
+from .protocol import iterate
 from .rerun import MADE
 from .rules import rule
 from .subgraph import SubGraph, trace
@@ -245,6 +246,12 @@ def _gradients(name: str, inputs: list[Tracker], result: Tracker) -> tuple[int |
 @rule(torch.autograd.grad)
 def _grad(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     wanted = cap.realize(args[1] if len(args) > 1 else kwargs["inputs"])
+    if type(wanted) not in (TupleVar, ListVar, TensorVar):  # torch makes a tuple of what is no tensor
+        wanted = TupleVar(iterate(cap, wanted))
+        if len(args) > 1:
+            args = [args[0], wanted, *args[2:]]
+        else:
+            kwargs = {**kwargs, "inputs": wanted}
     tensors = wanted.items if type(wanted) in (TupleVar, ListVar) else [wanted]
     asked = {id(cap.realize(tensor)) for tensor in tensors}
     builder = cap.builder
