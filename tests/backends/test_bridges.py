@@ -124,4 +124,5 @@ def test_torch_compile_leaves_our_callables_alone(inner: str, through_dynamo: No
         for _ in range(3):
             torch.testing.assert_close(outer(X), ours(X) + 1)
             torch.testing.assert_close(torch.compile(ours, backend=count)(X), ours(X))
-    assert graphs == [1]
+    # torch 2.14 leaves the function around a compiled module of ours to eager, as a whole.
+    assert graphs == [1] or (inner == "module" and not graphs)
