@@ -49,8 +49,10 @@ from .mirror import run
 from .protocol import (
     evaluate,
     gather,
+    has_constants,
     length,
     make_slice,
+    real_set,
     set_of,
     truth,
 )
@@ -432,12 +434,23 @@ def _tuple(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(set)
 def _set(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return SetVar(set_of(cap, args[0]) if args else {})
+    return _new_set(cap, args, set)
 
 
 @rule(frozenset)
 def _frozenset(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return SetVar(set_of(cap, args[0]) if args else {}, frozenset)
+    return _new_set(cap, args, frozenset)
+
+
+def _new_set(cap: Capture, args: Args, cls: type) -> Tracker:
+    source = cap.realize(args[0]) if args else None
+    if type(source) is SetVar and has_constants(source):
+        twin = cls(real_set(source))
+        return SetVar({key: source.known[key] for key in twin}, cls, twin=twin)
+    made = SetVar(set_of(cap, source) if source is not None else {}, cls)
+    if type(source) is DictVar and has_constants(made):
+        made.twin = cls(dict.fromkeys(made.known))
+    return made
 
 
 @rule(slice)

@@ -399,7 +399,8 @@ class Capture:
         if kind in (dict, OrderedDict):
             return DictVar({key: self.from_python(item) for key, item in value.items()}, cls=kind)
         if kind in (set, frozenset):
-            return SetVar({item: ConstVar(item) for item in value}, kind)
+            twin = value if kind is frozenset else None
+            return SetVar({item: ConstVar(item) for item in value}, kind, twin=twin)
         if kind in PLAIN_CONSTANTS or kind in IMMUTABLE_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
             return ConstVar(value)
         if isinstance(value, BaseException):
@@ -514,6 +515,10 @@ class Capture:
         if kind is ListVar or kind is DictVar:
             return self._container_value(tracker)  # type: ignore[arg-type]
         if kind is SetVar:
+            from .protocol import has_constants, real_set
+
+            if has_constants(tracker):  # type: ignore[arg-type]
+                return real_set(tracker)  # type: ignore[arg-type]
             return tracker.cls(self.value_of(item) for item in tracker.known.values())  # type: ignore[attr-defined]
         if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
             items = self.value_of(tracker.payload)  # type: ignore[attr-defined]

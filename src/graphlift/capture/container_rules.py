@@ -18,11 +18,12 @@ from .capture import Capture
 from .frame import key_tracker
 from .mirror import run
 from .protocol import (
+    add_to_set,
     change_list,
-    change_set,
     extend_from,
     extend_list,
     get_iter,
+    has_constants,
     inplace,
     is_same,
     iterate,
@@ -30,6 +31,7 @@ from .protocol import (
     length,
     mapping_items,
     payload_of,
+    real_set,
     set_item,
 )
 from .rules import rule
@@ -306,11 +308,12 @@ def _dict_iter(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(set.add)
 def _set_add(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    change_set(cap, own(cap, args[0], SetVar)).setdefault(cap.key_of(args[1]), args[1])
+    add_to_set(cap, own(cap, args[0], SetVar), args[1])
     return NONE
 
 
 @rule(set.copy, frozenset.copy)
 def _set_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     source = own(cap, args[0], SetVar)
-    return SetVar(dict(source.known), source.cls)
+    twin = real_set(source).copy() if has_constants(source) else None
+    return SetVar(dict(source.known), source.cls, twin=twin)

@@ -44,9 +44,11 @@ from .protocol import (
     del_item,
     get_item,
     get_iter,
+    has_constants,
     inplace,
     length,
     next_item,
+    real_set,
     set_item,
     truth,
     unary,
@@ -244,7 +246,9 @@ class Mirror:
         if kind in (dict, collections.OrderedDict):
             return DictVar({self.key(k): self.back(v) for k, v in value.items()}, cls=kind)
         if kind in (set, frozenset):
-            return SetVar({self.key(item): self.back(item) for item in value}, kind)
+            made = SetVar({self.key(item): self.back(item) for item in value}, kind)
+            made.twin = value if has_constants(made) else None
+            return made
         if kind is collections.deque:
             return DequeVar([self.back(item) for item in value], value.maxlen)
         if kind in PURE_OBJCLASSES or kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
@@ -417,6 +421,8 @@ def _copy_dict(mirror: Mirror, tracker: DictVar) -> dict[Any, Any]:
 
 
 def _copy_set(mirror: Mirror, tracker: SetVar) -> Any:
+    if has_constants(tracker):
+        return mirror._remember(tracker, real_set(tracker))
     return mirror._remember(tracker, tracker.cls(mirror.give_key(key) for key in tracker.known))
 
 
@@ -463,6 +469,7 @@ def _write_set(mirror: Mirror, tracker: SetVar, copy: Any, before: Any) -> None:
             del known[key]
     for key, item in kept.items():
         known.setdefault(key, item)
+    tracker.twin = copy if has_constants(tracker) else None
 
 
 WRITERS: dict[type, Callable[[Mirror, Any, Any, Any], None]] = {

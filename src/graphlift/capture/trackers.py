@@ -224,13 +224,22 @@ class DictVar(Tracker):
 
 
 class SetVar(Tracker):
-    """A set or frozenset: ``known`` maps keys (constants or TrackerKey) to trackers."""
+    """A set or frozenset: ``known`` maps keys (constants or TrackerKey) to trackers.
 
-    __slots__ = ("cls", "known", "mutated", "real")
+    ``twin`` is a real set that became what it is by the same steps: the order of a set is that of its history.
+    """
+
+    __slots__ = ("cls", "known", "mutated", "real", "twin")
 
     def __init__(
-        self, known: dict[Any, Tracker], cls: type = set, source: Source | None = None, real: Any = None
+        self,
+        known: dict[Any, Tracker],
+        cls: type = set,
+        source: Source | None = None,
+        real: Any = None,
+        twin: Any = None,
     ) -> None:
+        self.twin = twin
         self.known = known
         self.cls = cls
         self.source = source

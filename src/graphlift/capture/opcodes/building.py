@@ -17,7 +17,7 @@ from ..calls import call
 from ..capture import Capture
 from ..frame import Frame
 from ..protocol import (
-    change_set,
+    add_to_set,
     extend_list,
     gather,
     get_iter,
@@ -26,6 +26,7 @@ from ..protocol import (
     make_slice,
     mapping_items,
     next_item,
+    update_set,
 )
 from ..reordered import join
 from ..trackers import (
@@ -98,7 +99,7 @@ def _list_append(cap: Capture, frame: Frame, n: int) -> None:
 @op("SET_ADD")
 def _set_add(cap: Capture, frame: Frame, n: int) -> None:
     item = frame.stack.pop()
-    change_set(cap, frame.stack[-n]).setdefault(cap.key_of(item), item)  # type: ignore[arg-type]
+    add_to_set(cap, frame.stack[-n], item)  # type: ignore[arg-type]
 
 
 @op("MAP_ADD")
@@ -117,8 +118,8 @@ def _list_extend(cap: Capture, frame: Frame, n: int) -> None:
 
 @op("SET_UPDATE")
 def _set_update(cap: Capture, frame: Frame, n: int) -> None:
-    for item in iterate(cap, frame.stack.pop()):
-        change_set(cap, frame.stack[-n]).setdefault(cap.key_of(item), item)  # type: ignore[arg-type]
+    source = frame.stack.pop()
+    update_set(cap, frame.stack[-n], source)  # type: ignore[arg-type]
 
 
 @op("DICT_UPDATE")

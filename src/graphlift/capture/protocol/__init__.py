@@ -8,6 +8,7 @@ from .arithmetic import BINARY, INPLACE, UNARY, binary, inplace, unary
 from .comparison import COMPARE, compare, is_same, items_equal, truth
 from .items import contains, del_item, get_item, key_error, make_slice, mapping_items, set_item
 from .iteration import (
+    add_to_set,
     change_list,
     change_set,
     evaluate,
@@ -15,14 +16,17 @@ from .iteration import (
     extend_list,
     gather,
     get_iter,
+    has_constants,
     is_iterable,
     iterate,
     length,
     next_item,
     payload_of,
+    real_set,
     sequence_items,
     set_keys,
     set_of,
+    update_set,
 )
 
 __all__ = [
@@ -33,6 +37,10 @@ __all__ = [
     "binary",
     "change_list",
     "change_set",
+    "update_set",
+    "real_set",
+    "has_constants",
+    "add_to_set",
     "compare",
     "contains",
     "del_item",

@@ -24,6 +24,7 @@ from ..capture import Capture, NotConst
 from ..trackers import (
     ConstVar,
     DictVar,
+    DictViewVar,
     FloatVar,
     ListVar,
     ObjectVar,
@@ -35,7 +36,7 @@ from ..trackers import (
     describe,
 )
 from .comparison import OPERATORS, is_set, is_tuple, require_known
-from .iteration import change_list, change_set, evaluate, extend_from, sequence_items, set_keys
+from .iteration import change_list, change_set, evaluate, extend_from, has_constants, sequence_items, set_keys
 
 BINARY: dict[str, tuple[Callable[..., Any], str, str]] = {
     "+": (operator.add, "__add__", "__radd__"),
@@ -215,6 +216,11 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
         cap.complete(right)
         return DictVar({**left.known, **right.known}, cls=left.cls)
     if symbol in "-&|^" and is_set(left) and is_set(right):
+        owners = [side.owner if type(side) is DictViewVar else side for side in (left, right)]
+        if has_constants(*owners):  # type: ignore[arg-type]
+            from ..mirror import run
+
+            return run(cap, BINARY[symbol][0], [left, right], {})
         first, second = set_keys(cap, left), set_keys(cap, right)
         chosen = {"-": first.keys() - second.keys(), "&": first.keys() & second.keys()}
         chosen |= {"|": first.keys() | second.keys(), "^": first.keys() ^ second.keys()}
@@ -250,6 +256,10 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         change_list(cap, left)[:] = left.items * right.value
         return left
     if type(left) is SetVar and left.cls is set and symbol in "-&|^" and is_set(right):
+        if type(right) is SetVar and has_constants(left, right):
+            from ..mirror import run
+
+            return run(cap, fn, [left, right], {})
         changed = _container_operator(cap, symbol, left, right)
         assert type(changed) is SetVar
         items = change_set(cap, left)

@@ -118,6 +118,40 @@ def set_keys(cap: Capture, tracker: Tracker) -> dict[Any, Tracker]:
     return set_of(cap, tracker)
 
 
+def real_set(value: SetVar) -> Any:
+    """A real set of the same keys, which are constants, that iterates in the order that the program's has."""
+    known, twin = value.known, value.twin
+    if twin is None or len(twin) != len(known) or not all(key in known for key in twin):
+        twin = value.twin = value.cls(list(known))  # it grows one by one, and not at once as by a dict
+    return twin
+
+
+def has_constants(*values: SetVar | DictVar) -> bool:
+    """Whether containers of the region's own have keys that are all constants."""
+    return all(v.real is None and not any(isinstance(key, TrackerKey) for key in v.known) for v in values)
+
+
+def add_to_set(cap: Capture, target: SetVar, item: Tracker) -> None:
+    key = cap.key_of(item)
+    change_set(cap, target).setdefault(key, item)
+    if target.twin is not None and target.cls is set and not isinstance(key, TrackerKey):
+        target.twin.add(key)
+
+
+def update_set(cap: Capture, target: SetVar, source: Tracker) -> None:
+    """``target.update(source)``: what is a set is merged as a whole."""
+    source = cap.realize(source)
+    if type(source) is SetVar and has_constants(target, source):
+        twin = real_set(target)
+        known = change_set(cap, target)
+        for key in real_set(source):
+            known.setdefault(key, source.known[key])
+        twin.update(real_set(source))
+        return
+    for item in iterate(cap, source):
+        add_to_set(cap, target, item)
+
+
 def set_of(cap: Capture, iterable: Tracker) -> dict[Any, Tracker]:
     """The items of an iterable as a set takes them: one by one, the first of those that are equal."""
     known: dict[Any, Tracker] = {}
@@ -252,10 +286,7 @@ def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
     if any(isinstance(key, TrackerKey) for key in value.known):
         return list(value.known.values())
     if value.real is None or value.mutated:
-        filled: set[Any] = set()  # one by one, as the program did: that a set of them grows with them decides the order
-        for key in value.known:
-            filled.add(key)
-        return [value.known[key] for key in filled]
+        return [value.known[key] for key in real_set(value)]
     ordered = list(as_builtin(value.real, "__iter__"))
     if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
         base = set if isinstance(value.real, set) else frozenset
