@@ -199,3 +199,18 @@ def test_reentrant_gives_no_gradients_of_some_inputs(backend: str) -> None:
                 assert got == expected, case
             else:
                 torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_raises_where_hooks_on_saved_tensors_are_disabled(backend: str) -> None:
+    """Eager's checkpoint is a pair of such hooks."""
+    compiled = graphlift.compile(
+        lambda x: checkpoint(torch.sin, x * 2, use_reentrant=False), backend=backend, fullgraph=True
+    )
+    x = torch.ones(3, requires_grad=True)
+    compiled(x)
+    with (
+        torch.autograd.graph.disable_saved_tensors_hooks("none here"),
+        pytest.raises(RuntimeError, match="none here"),
+    ):
+        compiled(x)
