@@ -48,6 +48,7 @@ from .protocol import (
     inplace,
     length,
     next_item,
+    ordered_real,
     real_set,
     set_item,
     truth,
@@ -72,7 +73,7 @@ from .trackers import (
     TupleVar,
     describe,
 )
-from .wrapping import CONTAINERS
+from .wrapping import CONTAINERS, as_builtin
 
 #: Constants that stand for themselves; of functions and classes there are stand-ins, whose calls are captured.
 _RAW = PLAIN_CONSTANTS | IMMUTABLE_CONSTANTS
@@ -423,6 +424,8 @@ def _copy_dict(mirror: Mirror, tracker: DictVar) -> dict[Any, Any]:
 def _copy_set(mirror: Mirror, tracker: SetVar) -> Any:
     if has_constants(tracker):
         return mirror._remember(tracker, real_set(tracker))
+    if tracker.real is not None and not tracker.mutated:
+        return mirror._remember(tracker, as_builtin(ordered_real(mirror.cap, tracker), "copy"))
     return mirror._remember(tracker, tracker.cls(mirror.give_key(key) for key in tracker.known))
 
 

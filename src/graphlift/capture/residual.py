@@ -13,6 +13,7 @@ import inspect
 import itertools
 import linecache
 import operator
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from .frame import (
     SetIter,
 )
 from .loops import LoopIterVar, advanced, iterator_at, loop_expr, put_at
+from .protocol import has_constants, real_set
 from .reordered import text
 from .trackers import (
     NULL,
@@ -302,8 +304,27 @@ class Residual:
     def _set(self, tracker: SetVar) -> str:
         name = self.memo[id(tracker)] = self.fresh("v")
         make = "set" if tracker.cls is set else "frozenset"
-        self.line(f"{name} = {make}([{', '.join(self.key(k) for k in tracker.known)}])")
+        keys = tracker.known if not has_constants(tracker) else self._keys_in_order(tracker)
+        items = ", ".join(map(self.key, keys))
+        self.line(
+            f"{name} = {make}({self.constant(keys)})"
+            if type(keys) is frozenset
+            else f"{name} = {make}([{items}])"
+        )
         return name
+
+    def _keys_in_order(self, tracker: SetVar) -> Any:
+        """What a set can be made of that then iterates as the program's does, and goes on to."""
+        twin = real_set(tracker)
+        ways = [list(tracker.known), list(twin), frozenset(twin)]
+        ways = [keys for keys in ways if list(tracker.cls(keys)) == list(twin)]
+        for keys in ways:  # of the same size, it will also grow as the program's
+            if sys.getsizeof(tracker.cls(keys)) == sys.getsizeof(twin):
+                return keys
+        if ways:
+            return ways[0]
+        detail = f"a {tracker.cls.__name__} whose order its history decides, at a graph break or returned"
+        raise RunEagerly("unsupported-object", detail)
 
     def _object(self, tracker: ObjectVar) -> str:
         if id(tracker) in self.cap.entered:

@@ -36,7 +36,16 @@ from ..trackers import (
     describe,
 )
 from .comparison import OPERATORS, is_set, is_tuple, require_known
-from .iteration import change_list, change_set, evaluate, extend_from, has_constants, sequence_items, set_keys
+from .iteration import (
+    change_list,
+    change_set,
+    evaluate,
+    extend_from,
+    has_constants,
+    sequence_items,
+    set_keys,
+    unchanged_set,
+)
 
 BINARY: dict[str, tuple[Callable[..., Any], str, str]] = {
     "+": (operator.add, "__add__", "__radd__"),
@@ -216,6 +225,11 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
         cap.complete(right)
         return DictVar({**left.known, **right.known}, cls=left.cls)
     if symbol in "-&|^" and is_set(left) and is_set(right):
+        if type(left) is SetVar and type(right) is SetVar and left.cls in (set, frozenset):
+            whole = unchanged_set(cap, left), unchanged_set(cap, right)
+            if None not in whole:
+                joined = BINARY[symbol][0](*whole)
+                return SetVar({key: cap.from_python(key) for key in joined}, type(joined), twin=joined)
         owners = [side.owner if type(side) is DictViewVar else side for side in (left, right)]
         if has_constants(*owners):  # type: ignore[arg-type]
             from ..mirror import run

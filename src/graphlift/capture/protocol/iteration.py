@@ -281,12 +281,8 @@ def _iterator(cap: Capture, made: Tracker) -> Tracker:
     return made
 
 
-def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
-    """The items of a set in the order of its iteration."""
-    if any(isinstance(key, TrackerKey) for key in value.known):
-        return list(value.known.values())
-    if value.real is None or value.mutated:
-        return [value.known[key] for key in real_set(value)]
+def ordered_real(cap: Capture, value: SetVar) -> Any:
+    """The real set of one from outside that the region has not changed, whose order is guarded."""
     ordered = list(as_builtin(value.real, "__iter__"))
     if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
         base = set if isinstance(value.real, set) else frozenset
@@ -297,6 +293,24 @@ def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
                 f"list({value.source.name()}) == {ordered!r}",
             )
         )
+    return value.real
+
+
+def unchanged_set(cap: Capture, value: SetVar) -> Any:
+    """The real set of constants that a set is, to be read and not changed; None where there is none."""
+    if has_constants(value):
+        return real_set(value)
+    known = value.real is not None and not value.mutated and type(value.real) is value.cls
+    return ordered_real(cap, value) if known else None
+
+
+def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
+    """The items of a set in the order of its iteration."""
+    if any(isinstance(key, TrackerKey) for key in value.known):
+        return list(value.known.values())
+    if value.real is None or value.mutated:
+        return [value.known[key] for key in real_set(value)]
+    ordered = list(as_builtin(ordered_real(cap, value), "__iter__"))
     return [value.known[key] for key in ordered]
 
 
