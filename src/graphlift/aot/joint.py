@@ -169,7 +169,8 @@ def _trace(
     joint.eager_saved_bytes, joint.unconnected, joint.parts = saved_bytes, unconnected, parts
     if mask:
         joint.reentrant = mask, tuple(i for i, leaf in enumerate(given.leaves) if id(leaf) in behind)
-    joint.needed_inputs = {i: needed[id(f.home)] for i, f in enumerate(given.leaves) if id(f.home) in needed}
+    own = given.first.values()  # not the same tensor again
+    joint.needed_inputs = {i: needed[id(h)] for i in own if id(h := given.leaves[i].home) in needed}
     if has_backward:
         named = zip(joint.trace.inputs, joint.leaves, strict=False)
         joint.trace.borrowed = {
