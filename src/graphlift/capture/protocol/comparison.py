@@ -102,11 +102,11 @@ def truth(cap: Capture, value: Tracker) -> bool:
     if kind is ObjectVar:
         cls = value.cls  # type: ignore[attr-defined]
         if cap.type_attr(cls, "__bool__") is not ABSENT:
-            answer = cap.realize(call_special(cap, value, "__bool__", []))
-            if python_type(answer) is not bool:
-                text = f"__bool__ should return bool, returned {python_type(answer).__name__}"
+            given = cap.realize(call_special(cap, value, "__bool__", []))
+            if python_type(given) is not bool:
+                text = f"__bool__ should return bool, returned {python_type(given).__name__}"
                 raise cap.raise_(TypeError, text)
-            return truth(cap, answer)
+            return truth(cap, given)
         if cap.type_attr(cls, "__len__") is not ABSENT:
             return length(cap, value) > 0
     return True
