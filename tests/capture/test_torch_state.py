@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from graphlift.capture.torch_state import StateSnapshot
+from graphlift.fake import mode as fake_mode
 from tests.capture.torch_program import real, seeded, torch_program
 
 G = real(3, 4, grad=True)
@@ -579,3 +582,21 @@ class Inferring(nn.Module):
 @torch_program(seeded(Inferring), X)
 def test_inference_mode_forward(m, x):
     return m(x)
+
+
+def test_another_threads_capture_changes_nothing_that_is_seen() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    before = StateSnapshot().values
+
+    def slow() -> None:
+        inside.set()
+        go_on.wait(0.2)
+
+    other = threading.Thread(target=lambda: fake_mode._quietly(slow, (), {}))
+    other.start()
+    inside.wait()
+    assert torch.is_warn_always_enabled(), "so the other thread is in the middle of it"
+    assert StateSnapshot().values == before
+    fake_mode._quietly(lambda: None, (), {})
+    other.join()
+    assert not torch.is_warn_always_enabled()

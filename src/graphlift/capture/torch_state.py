@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from torch.backends import cuda, cudnn
 
 from ..data import dataclass
+from ..fake import quieted
 from ..guards import Call as GuardCall
 from ..guards import Const, gives
 from .breaks import Break
@@ -113,6 +114,14 @@ _FLAGS = (
     ("_get_warnAlways", "_set_warnAlways"),
 )
 SETTERS.update((setter, (fact,)) for setter, fact in filter(None, (_flag(*row) for row in _FLAGS)))
+
+
+def _warns_always() -> tuple[bool]:
+    with quieted:  # another thread's capture may have changed it for a moment
+        return (torch.is_warn_always_enabled(),)
+
+
+SETTERS[torch._C._set_warnAlways] = (Fact(_warns_always, torch._C._set_warnAlways),)
 
 #: Setters whose whole effect is decided while operators are recorded; any other one keeps the graph in eager.
 DECIDED_WHEN_RECORDED = frozenset(

@@ -5,7 +5,7 @@ Always: device, strides, aliasing, autograd state and errors are eager's.
 """
 
 from .errors import DataDependent, FakeLimit, Unsupported
-from .mode import FakeMode, is_view_of_leaf
+from .mode import FakeMode, is_view_of_leaf, quieted
 from .spec import FakeStorage, Spec
 from .tensor import FakeTensor, value_of
 from .undecorated import keep_dynamo_out
@@ -19,6 +19,7 @@ __all__ = [
     "Spec",
     "Unsupported",
     "is_view_of_leaf",
+    "quieted",
     "value_of",
 ]
 

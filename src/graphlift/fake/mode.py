@@ -6,6 +6,7 @@ Always: no data is read or computed; metadata are computed once per (operator, a
 
 from __future__ import annotations
 
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -388,16 +389,21 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
         raise as_eager(info.func, args, e) from None
 
 
+#: Held while what the whole process has, how it warns, is not as the program set it: other threads capture, too.
+quieted = threading.RLock()
+
+
 def _quietly(func: Any, args: tuple, kwargs: dict) -> Any:
     """A call on meta tensors without its warnings, which the operator itself gives (once or always) when it runs."""
-    always = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # so that what warns once does not count this as its time
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return func(*args, **kwargs)
-    finally:
-        torch.set_warn_always(always)
+    with quieted:
+        always = torch.is_warn_always_enabled()
+        torch.set_warn_always(True)  # so that what warns once does not count this as its time
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return func(*args, **kwargs)
+        finally:
+            torch.set_warn_always(always)
 
 
 def _numbers_as_tensors(info: OpInfo, args: tuple, meta_args: tuple) -> tuple:
