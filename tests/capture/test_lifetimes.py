@@ -73,7 +73,9 @@ def drop_items(holder: Holder) -> None:
     holder.items.clear()
 
 
-DROPS = {drop: index for index, drop in enumerate((drop_attribute, drop_key, drop_keys, drop_item, drop_items))}
+DROPS = {
+    drop: index for index, drop in enumerate((drop_attribute, drop_key, drop_keys, drop_item, drop_items))
+}
 
 
 @pytest.mark.parametrize("drop", DROPS)
