@@ -658,9 +658,7 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
     elif issubclass(cls, set):
         result.payload = SetVar({})
     elif issubclass(cls, frozenset):
-        result.payload = SetVar(
-            set_of(cap, args[0]) if args else {}, frozenset
-        )
+        result.payload = SetVar(set_of(cap, args[0]) if args else {}, frozenset)
     elif issubclass(cls, _TEXT_AND_NUMBERS):
         base = next(base for base in cls.__mro__ if base in _TEXT_AND_NUMBERS)
         result.payload = call(cap, ConstVar(base), args, {})

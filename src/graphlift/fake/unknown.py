@@ -112,7 +112,11 @@ def _unique(
 
 
 def _unique_consecutive(
-    m: _Maker, t: FakeTensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    m: _Maker,
+    t: FakeTensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
 ) -> Any:
     return _unique(m, t, True, return_inverse, return_counts) if dim is None else None
 
