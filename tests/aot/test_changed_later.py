@@ -102,3 +102,26 @@ def test_statistics_updated_before_the_backward(modes: tuple[bool, ...], backend
     expected = run(lambda model: model)
     got = run(lambda model: graphlift.compile(model, backend=backend, fullgraph=True))
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_backward_of_an_output_leaves_the_regions_before_the_others_alone(backend: str) -> None:
+    def before(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * x
+
+    def after(h: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (y.exp() * y).sum(), (h.cos() * h).sum()
+
+    found = []
+    for compiled in (False, True):
+        first, second = (graphlift.compile(f, backend=backend) if compiled else f for f in (before, after))
+        x, y = (torch.linspace(-1, 1, 6).requires_grad_() for _ in range(2))
+        for _ in range(2):
+            of_y, of_h = second(first(x), y)
+            of_y.backward()
+            of_h.backward(retain_graph=True)
+            of_h.backward()
+            with pytest.raises(RuntimeError, match="a second time"):
+                of_h.backward()
+        found.append((x.grad, y.grad))
+    torch.testing.assert_close(*found)

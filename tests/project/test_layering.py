@@ -22,7 +22,18 @@ PACKAGE = ROOT / "src" / "graphlift"
 STAGES = ("shapes", "frame", "bytecode", "guards", "fake", "capture", "aot", "lower", "codegen", "runtime")
 TORCH_FREE = ("bytecode", "frame")
 # Foundations that any stage may import, and that import no stage themselves (but for type checking).
-FOUNDATIONS = ("collector", "config", "data", "errors", "logs", "marks", "options", "record", "timing", "uncompiled")
+FOUNDATIONS = (
+    "collector",
+    "config",
+    "data",
+    "errors",
+    "logs",
+    "marks",
+    "options",
+    "record",
+    "timing",
+    "uncompiled",
+)
 FORBIDDEN = (
     "torch._dynamo",
     "torch._functorch",

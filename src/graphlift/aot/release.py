@@ -22,7 +22,7 @@ _FREED = (
     "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
     "after calling backward."
 )
-_keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
+keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 
 
 def freed_as_one(parts: Iterable[int], outputs: int) -> bool:
@@ -73,6 +73,12 @@ class _Keeper(torch.autograd.Function):
 _ANCHOR = torch.empty(0, requires_grad=True)
 
 
+def keeper(tensors: Iterable[Tensor]) -> Tensor:
+    """A tensor whose `grad_fn.saved_tensors` are these, as they are now."""
+    with torch.enable_grad():
+        return _Keeper.apply(_ANCHOR, *tensors)
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """`parts`: the outputs behind which each part of eager's graph lies; `needs`: per saved value. Sets as bits."""
@@ -86,11 +92,7 @@ class Release:
         for k, need in enumerate(self.needs):
             groups.setdefault(need, []).append(k)
         ctx.freed = 0  # parts that are
-        with torch.enable_grad():
-            ctx.kept = {
-                need: (_Keeper.apply(_ANCHOR, *[saved[k] for k in members]), members)
-                for need, members in groups.items()
-            }
+        ctx.kept = {need: (keeper([saved[k] for k in members]), members) for need, members in groups.items()}
 
     def take(self, ctx: Any, here: Sequence[bool]) -> list[Tensor | None]:
         """Called by the backward of the tangents `here`: what they need, else None. Raises: as eager, if freed."""
@@ -103,7 +105,7 @@ class Release:
             if need & wanted:
                 for k, tensor in zip(members, keeper.grad_fn.saved_tensors, strict=True):
                     saved[k] = tensor
-        if not _keeps_graph():
+        if not keeps_graph():
             ctx.freed |= through
             spent = _union(part for k, part in enumerate(self.parts) if ctx.freed >> k & 1)
             ctx.kept = {need: kept for need, kept in ctx.kept.items() if need & ~spent}

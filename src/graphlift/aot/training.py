@@ -6,6 +6,7 @@ Always: saved tensors go through save_for_backward; a second derivative is right
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
 from .blame import note_forward_line
-from .release import Release
+from .release import Release, keeper, keeps_graph
 from .wrapper import Source, literal, size_name
 
 Run = Callable[[list], Sequence]
@@ -125,6 +126,9 @@ def make_apply(
     holder = _Backward(compile_backward)
     src = Source("def backward(ctx, *g):")
     arrived = "".join(f"g[{k}] is not None, " for k, _ in layout.tangents)
+    nothing = " and ".join(f"g[{k}] is None" for k, _ in layout.tangents)
+    grads = len(layout.leaves) + len(layout.symbols)
+    src.add(f"if {nothing}: return {src.name('pass_over', _pass_over)}(ctx, {grads})")
     if layout.reentrant is not None:
         refuse = functools.partial(_refuse_some_inputs, layout)
         src.add(f"{src.name('refuse', refuse)}(ctx, ({arrived}))")
@@ -132,7 +136,8 @@ def make_apply(
         src.add(f"{src.name('unchanged', _require_unchanged)}(ctx.watched, ({arrived}))")
     src.add("if grad_enabled(): return again(ctx, g)")
     if layout.release is None:
-        src.add("s = ctx.saved_tensors")
+        src.add("try: s = ctx.saved_tensors")
+        src.add(f"except RuntimeError as e: s = {src.name('kept', _kept)}(ctx, e)")
     else:
         src.add(f"s = {src.name('release', layout.release)}.take(ctx, ({arrived}))")
     if sizes:
@@ -172,6 +177,28 @@ def arguments(layout: Layout) -> str:
         if first
         else ["*i"]
     )
+
+
+def _pass_over(ctx: Any, grads: int) -> tuple[None, ...]:
+    """No gradient came: the way here is through a later region, by an output that does not depend on this one.
+
+    Eager's graph has no such way. What autograd is about to free is kept for a backward that does come through here.
+    """
+    if not keeps_graph() and getattr(ctx, "passed", None) is None:
+        with contextlib.suppress(RuntimeError):  # freed already
+            # An output that holds itself would never be freed.
+            ctx.passed = keeper([t.detach() for t in ctx.saved_tensors])
+    return (None,) * grads
+
+
+def _kept(ctx: Any, error: RuntimeError) -> tuple[Tensor, ...]:
+    """What was saved, where only `_pass_over` has freed it. Raises: ``error`` otherwise."""
+    passed = getattr(ctx, "passed", None)
+    if passed is None:
+        raise error
+    if not keeps_graph():
+        ctx.passed = None
+    return passed.grad_fn.saved_tensors
 
 
 _runs_everything: Callable[[], bool] = torch.autograd._is_checkpoint_valid
@@ -327,7 +354,10 @@ class Again:
     def _inputs(self, ctx: Any, tangents: tuple) -> list[Tensor]:
         # Raises if freed or changed in place.
         if self.layout.release is None:
-            _ = ctx.saved_tensors
+            try:
+                _ = ctx.saved_tensors
+            except RuntimeError as error:
+                _kept(ctx, error)
         else:
             self.layout.release.take(ctx, [tangents[k] is not None for k, _ in self.layout.tangents])
         held = iter(ctx.inputs)
