@@ -197,6 +197,7 @@ def test_compiled_step_is_captured_once_or_twice_more(cls, count):
 
 AFTER_TORCH_COMPILE = """
 import torch, graphlift
+from torch import nn
 torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))  # which marks methods of optimizers as disabled
 for cls, options in [(torch.optim.SGD, {}), (torch.optim.Adam, {"fused": True}), (torch.optim.NAdam, {})]:
     found = []
@@ -214,10 +215,15 @@ for cls, options in [(torch.optim.SGD, {}), (torch.optim.Adam, {"fused": True}),
             step()
         found.append(weight.detach())
     torch.testing.assert_close(*found)
+net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))  # its modules are noted in weak dictionaries
+def run(x, layers):
+    return sum([layer(x) for layer in layers if layer is not None])
+explanation = graphlift.explain(run)(torch.ones(2, 3), (net, *net))
+assert explanation.graph_count == 1 and not explanation.break_reasons, explanation
 """
 
 
-def test_steps_stay_one_graph_after_torch_compile_was_used() -> None:
+def test_one_graph_after_torch_compile_was_used() -> None:
     subprocess.run([sys.executable, "-c", AFTER_TORCH_COMPILE], check=True)
 
 

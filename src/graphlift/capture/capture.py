@@ -826,11 +826,15 @@ def has_finalizer(cls: type) -> bool:
 def _is_watched(value: Any) -> bool:
     """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`.
 
-    The callbacks of guards are nobody's business."""
+    The callbacks of guards, ours and those of torch.compile, are nobody's business."""
     if isinstance(value, type):  # they are in the caches of their abstract bases
         return False
-    told = [ref.__callback__ for ref in weakref.getweakrefs(value) if ref.__callback__ is not None]
-    return any(type(getattr(call, "__self__", None)).__module__ != Check.__module__ for call in told)
+    told: list[Any] = [ref.__callback__ for ref in weakref.getweakrefs(value) if ref.__callback__ is not None]
+    return not all(
+        type(getattr(call, "__self__", None)).__module__ == Check.__module__
+        or (getattr(call, "__module__", None) or "").startswith("torch._")
+        for call in told
+    )
 
 
 def key_value(key: Any) -> Any:
