@@ -162,14 +162,12 @@ def _with_leaves(run: Callable[..., tuple], positions: tuple[int, ...]) -> Calla
 
 
 def _eager(gm: fx.GraphModule) -> Callable[..., tuple]:
-    forward: list[Callable[..., Any]] = []
+    @functools.cache
+    def forward() -> Callable[..., Any]:  # not the module: hooks on all modules are the user's
+        return with_checkpoints(gm).forward
 
     def run(*inputs: Tensor) -> tuple:
-        if not forward:
-            forward.append(
-                with_checkpoints(gm).forward
-            )  # not the module: hooks on all modules are the user's
-        out = forward[0](*inputs)
+        out = forward()(*inputs)
         return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
     return run

@@ -17,9 +17,9 @@ from torch import Tensor, fx
 from ..capture.checkpoint_rules import Region, region_of
 from ..data import dataclass
 from ..fake import FakeLimit, FakeTensor, Spec
-from ..fake.mode import fakes_in
 from ..fake.ops import aten
 from ..fake.spec import make_spec
+from ..fake.tensor import fakes_in
 from ..shapes.expr import contiguous_strides
 from ..shapes.node import expr_of, table_of
 from ..shapes.table import SymbolTable
@@ -150,10 +150,10 @@ def _trace(
         rec.forward_sources = sources
         region = functools.partial(_region, rec)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves, region) if has_backward else 0
-        needed = needed_unchanged(traced.roots(), region) if has_backward else {}
-        parts = released_parts(traced.roots()) if has_backward else ()
-        unconnected = _unconnected(given, traced) if has_backward else frozenset()
-        mask, behind = through_reentrant(traced.roots(), rec.source_of) if has_backward else (0, set())
+        behind = nodes_behind(traced.roots()) if has_backward else {}
+        needed, parts = needed_unchanged(behind, region), released_parts(behind)
+        unconnected = _unconnected(given, behind) if has_backward else frozenset()
+        mask, repeated = through_reentrant(behind, rec.source_of)
         if has_backward and not any(n and i not in unconnected for i, n in enumerate(given.needs_grad)):
             raise FallBack("new-leaf", "no input leads to an output that requires grad")
         if has_backward:
@@ -168,7 +168,7 @@ def _trace(
     joint = _finish(rec, given, around, has_backward)
     joint.eager_saved_bytes, joint.unconnected, joint.parts = saved_bytes, unconnected, parts
     if mask:
-        joint.reentrant = mask, tuple(i for i, leaf in enumerate(given.leaves) if id(leaf) in behind)
+        joint.reentrant = mask, tuple(i for i, leaf in enumerate(given.leaves) if id(leaf) in repeated)
     own = given.first.values()  # not the same tensor again
     joint.needed_inputs = {i: needed[id(h)] for i in own if id(h := given.leaves[i].home) in needed}
     if has_backward:
@@ -631,9 +631,9 @@ def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs) -> None:
     rec.trace.grads += [None] * len(given.bases)
 
 
-def _unconnected(given: _Inputs, traced: _Outputs) -> frozenset[int]:
+def _unconnected(given: _Inputs, behind: dict[Any, int]) -> frozenset[int]:
     """Inputs that eager's graph of the outputs does not lead to: a backward leaves what made them alone."""
-    reached = {id(node.variable) for node in nodes_behind(traced.roots()) if hasattr(node, "variable")}
+    reached = {id(node.variable) for node in behind if hasattr(node, "variable")}
     return frozenset(
         i
         for i, leaf in enumerate(given.leaves)

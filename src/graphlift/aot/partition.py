@@ -88,9 +88,8 @@ class _Problem:
         self.position = {op: k for k, op in enumerate(trace.ops)}
         self.costs: dict[Op, float] = {}
         self.again = {op for op in trace.ops if _is_to_repeat(op)}
-        self.left: set[Value] = (
-            set()
-        )  # results of checkpoints that the backward needs for what is outside of them
+        # Results of checkpoints that the backward needs for what is outside of them.
+        self.left: set[Value] = set()
         needed: dict[Value, None] = {}
         for op in trace.ops:
             if op in self.after:

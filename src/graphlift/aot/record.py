@@ -22,7 +22,7 @@ from ..fake.ops import Kind, OpInfo, Tag, aten, functional_form, op_info
 from ..fake.outs import require_regular_out
 from ..fake.spec import make_spec, spec_of
 from ..fake.symbolic import fix, torch_sizes
-from ..fake.tensor import new_fake, set_metadata
+from ..fake.tensor import fakes_in, new_fake, set_metadata
 from ..shapes.expr import SizeLike, contiguous_strides
 from . import mutating, training_ops
 from .effect_ops import EFFECTS
@@ -385,7 +385,7 @@ def _repeats(fake: FakeTensor) -> bool:
 def _by_place(args: tuple) -> bool:
     """Whether the result depends on where in memory, and in which order, elements are written."""
     target = args[0]
-    aliases = [f.spec for f in rules.fakes_in(args[1:], []) if f.home is target.home]
+    aliases = [f.spec for f in fakes_in(args[1:], []) if f.home is target.home]
     return _repeats(target) or any(overlaps_partly(target.spec, other) for other in aliases)
 
 
@@ -400,11 +400,7 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
         return _writes_generic(rec, info, args, kwargs)
     keep = {name for _, name in info.writes}
     out_only = all(a.is_out for a in info.func._schema.arguments if a.name in keep)
-    if (
-        out_only
-        and info.random
-        and not all(_is_contiguous(f.spec) for f in rules.fakes_in(targets.values(), []))
-    ):
+    if out_only and info.random and not all(_is_contiguous(f.spec) for f in fakes_in(targets.values(), [])):
         return _writes_generic(rec, info, args, kwargs)
     if out_only:
         plain_kwargs = {k: v for k, v in kwargs.items() if k not in keep}
@@ -421,7 +417,7 @@ def _writes(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs:
 
 def _require_own_memory(info: OpInfo, targets: dict) -> None:
     """Composite kernels write `out=` through `_unsafe_view`, an alias that no schema tells of. Raises: Unsupported."""
-    for f in rules.fakes_in(tuple(targets.values()), []):
+    for f in fakes_in(tuple(targets.values()), []):
         op = f.home.first.op
         if op is not None and op.func is aten._unsafe_view.default and Tag.out in info.func.tags:
             raise Unsupported(info.name, "writes a tensor that may be a view of another")
@@ -429,8 +425,8 @@ def _require_own_memory(info: OpInfo, targets: dict) -> None:
 
 def _tangled(targets: list, args: tuple, kwargs: dict) -> bool:
     """Whether what one write changes is seen by another argument: then the order of writes matters."""
-    homes = [id(f.home) for f in rules.fakes_in(targets, [])]
-    every = [id(f.home) for f in rules.fakes_in((*args, *kwargs.values()), [])]
+    homes = [id(f.home) for f in fakes_in(targets, [])]
+    every = [id(f.home) for f in fakes_in((*args, *kwargs.values()), [])]
     return len(homes) > 1 and len(set(homes)) + sum(h not in set(homes) for h in every) < len(every)
 
 
@@ -525,10 +521,10 @@ def _writes_generic(
         assert rec.sizes is not None  # there are symbols
         fix(rec.sizes, info, args, kwargs, "writes in a way that has no functional form")
     targets = list(rules.written(info, args, kwargs).values()) + [args[p] for p in silent]
-    for f in rules.fakes_in(targets, []):
+    for f in fakes_in(targets, []):
         if overlaps_itself(f.home.base.spec):
             raise Unsupported(info.name, "the written tensor overlaps itself in memory")
-    homes = {id(f.home): f.home for f in rules.fakes_in(targets, [])}
+    homes = {id(f.home): f.home for f in fakes_in(targets, [])}
     order = list(homes)
     aliases: list[list] = []
 
@@ -547,7 +543,7 @@ def _writes_generic(
     t_args, t_kwargs = [template(a) for a in args], {k: template(v) for k, v in kwargs.items()}
     device = rules.result_device(info, args, kwargs)
     result, standins = rules.call_on_meta(info, args, kwargs)
-    for f in rules.fakes_in(targets, []):
+    for f in fakes_in(targets, []):
         if id(f) in standins and tuple(standins[id(f)].shape) != f.spec.shape:
             raise Unsupported(info.name, "resizes a tensor")
     results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)

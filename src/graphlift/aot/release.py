@@ -54,6 +54,11 @@ def tangents_that_need(
     return tuple(needs.get(v) or everybody for v in saved)
 
 
+def bits(flags: Iterable[bool]) -> int:
+    """The set of the places of what is true."""
+    return sum(1 << n for n, flag in enumerate(flags) if flag)
+
+
 def _union(masks: Iterable[int]) -> int:
     result = 0
     for mask in masks:
@@ -96,14 +101,14 @@ class Release:
 
     def take(self, ctx: Any, here: Sequence[bool]) -> list[Tensor | None]:
         """Called by the backward of the tangents `here`: what they need, else None. Raises: as eager, if freed."""
-        wanted = sum(1 << n for n, came in enumerate(here) if came)
-        through = sum(1 << k for k, part in enumerate(self.parts) if part & wanted)
+        wanted = bits(here)
+        through = bits(part & wanted != 0 for part in self.parts)
         if through & ctx.freed:
             raise RuntimeError(_FREED)
         saved: list[Tensor | None] = [None] * len(self.needs)
-        for need, (keeper, members) in ctx.kept.items():
+        for need, (held, members) in ctx.kept.items():
             if need & wanted:
-                for k, tensor in zip(members, keeper.grad_fn.saved_tensors, strict=True):
+                for k, tensor in zip(members, held.grad_fn.saved_tensors, strict=True):
                     saved[k] = tensor
         if not keeps_graph():
             ctx.freed |= through

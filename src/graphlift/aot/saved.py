@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..capture.checkpoint_rules import is_reentrant
 from ..fake import FakeTensor
-from ..fake.mode import fakes_in
+from ..fake.tensor import fakes_in
 
 _NAMES: dict[type, tuple[str, ...]] = {}  # per type of autograd node, the attributes that give what it saved
 
@@ -29,52 +29,60 @@ def eager_saved_bytes(
     """
     seen = {id(f.home) for f in inputs}
     total = 0
-    for fake in _kept(outputs, region_of):
-        if id(fake.home) not in seen:
-            seen.add(id(fake.home))
-            total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes
+    for node in _from([output.grad_fn for output in outputs]):
+        for fake in _kept(node, region_of):
+            if id(fake.home) not in seen:
+                seen.add(id(fake.home))
+                total += fake.spec.size_bytes() if fake.spec.symbolic else fake.home.nbytes
     return total
 
 
-def needed_unchanged(outputs: Sequence[FakeTensor], region_of: Callable[[Any], Any]) -> dict[int, int]:
+def nodes_behind(outputs: Sequence[Tensor]) -> dict[Any, int]:
+    """The nodes of autograd's graph that a backward goes through, each with the outputs it lies behind, as bits."""
+    behind: dict[Any, int] = {}
+    for k, output in enumerate(outputs):
+        for node in _from((output.grad_fn,)):
+            behind[node] = behind.get(node, 0) | 1 << k
+    return behind
+
+
+def needed_unchanged(behind: dict[Any, int], region_of: Callable[[Any], Any]) -> dict[int, int]:
     """By id, the homes whose memory eager's backward reads as it was; and for which outputs, as a set (bits)."""
     found: dict[int, int] = {}
-    for k, output in enumerate(outputs):
-        for fake in _kept((output,), region_of):
-            found[id(fake.home)] = found.get(id(fake.home), 0) | 1 << k
+    for node, mask in behind.items():
+        for fake in _kept(node, region_of):
+            found[id(fake.home)] = found.get(id(fake.home), 0) | mask
     return found
 
 
-def through_reentrant(outputs: Sequence[Tensor], source_of: Callable[[Any], Any]) -> tuple[int, set[int]]:
+def through_reentrant(behind: dict[Any, int], source_of: Callable[[Any], Any]) -> tuple[int, set[int]]:
     """The outputs, as bits, whose backward goes through a reentrant checkpoint, and by id the leaves behind one."""
     mask, inside = 0, []
-    for k, output in enumerate(outputs):
-        found = [node for node in nodes_behind((output,)) if is_reentrant(source_of(node))]
-        mask |= bool(found) << k
-        inside += found
+    for node, outputs in behind.items():
+        if is_reentrant(source_of(node)):
+            mask |= outputs
+            inside.append(node)
     return mask, {id(node.variable) for node in _from(inside) if hasattr(node, "variable")}
 
 
-def _kept(outputs: Iterable[FakeTensor], region_of: Callable[[Any], Any]) -> Iterator[FakeTensor]:
-    for node in nodes_behind(outputs):
-        region = region_of(node)
-        for fake in fakes_in(_saved_values(node), []):
-            if region is None or region_of(fake) is not region:
-                yield fake
-
-
-def released_parts(outputs: Sequence[Tensor]) -> tuple[int, ...]:
+def released_parts(behind: dict[Any, int]) -> tuple[int, ...]:
     """The parts of autograd's graph that a backward frees as a whole, each as the set (bits) of outputs it lies behind.
 
     Nodes that hold nothing are in no part: a backward may go through them again.
     """
-    if len(outputs) == 1:
-        return (1,) if any(map(_holds, nodes_behind(outputs))) else ()
-    behind: dict[Any, int] = {}
-    for k, output in enumerate(outputs):
-        for node in nodes_behind((output,)):
-            behind[node] = behind.get(node, 0) | 1 << k
-    return tuple(dict.fromkeys(mask for node, mask in behind.items() if _holds(node)))
+    parts: dict[int, None] = {}
+    for node, mask in behind.items():
+        if mask not in parts and _holds(node):
+            parts[mask] = None
+    return tuple(parts)
+
+
+def _kept(node: Any, region_of: Callable[[Any], Any]) -> Iterator[FakeTensor]:
+    """What eager keeps for a node of its backward, without what a checkpoint would make again."""
+    region = region_of(node)
+    for fake in fakes_in(_saved_values(node), []):
+        if region is None or region_of(fake) is not region:
+            yield fake
 
 
 def _holds(node: Any) -> bool:
@@ -83,12 +91,8 @@ def _holds(node: Any) -> bool:
     return any(isinstance(v, Tensor) for v in tree_leaves(_saved_values(node)))
 
 
-def nodes_behind(outputs: Iterable[Tensor]) -> Iterator[Any]:
-    """The nodes of autograd's graph that a backward of `outputs` goes through, each once."""
-    return _from([output.grad_fn for output in outputs])
-
-
 def _from(nodes: Iterable[Any]) -> Iterator[Any]:
+    """These nodes of autograd's graph and those that a backward of them goes through, each once."""
     seen: set[Any] = {None}
     pending = list(nodes)
     while pending:

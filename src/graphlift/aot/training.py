@@ -20,7 +20,7 @@ from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
 from .blame import note_forward_line
-from .release import Release, keeper, keeps_graph
+from .release import Release, bits, keeper, keeps_graph
 from .wrapper import Source, literal, size_name
 
 Run = Callable[[list], Sequence]
@@ -72,9 +72,8 @@ class Layout:
     )  # inputs that come in a tuple, which makes no edge to their history
     symbols: tuple[Symbol, ...] = ()  # of the sizes that follow them
     watched: tuple[tuple[str, int], ...] = ()  # tensors of the forward to be unchanged, with tangents as bits
-    reentrant: tuple[int, tuple[int, ...]] | None = (
-        None  # tangents through such a checkpoint, inputs behind it
-    )
+    # Tangents through such a checkpoint, as bits, and the inputs behind it.
+    reentrant: tuple[int, tuple[int, ...]] | None = None
     release: Release | None = None  # None: a backward of any output frees what all the others need
 
 
@@ -125,28 +124,26 @@ def make_apply(
 
     holder = _Backward(compile_backward)
     src = Source("def backward(ctx, *g):")
-    arrived = "".join(f"g[{k}] is not None, " for k, _ in layout.tangents)
-    nothing = " and ".join(f"g[{k}] is None" for k, _ in layout.tangents)
+    used = [f"t{n}" for n in range(len(layout.tangents))]
+    for t, (k, _) in zip(used, layout.tangents, strict=True):
+        src.add(f"{t} = g[{k}]")
+    here = "".join(f"{t} is not None, " for t in used)
+    nothing = " and ".join(f"{t} is None" for t in used)
     grads = len(layout.leaves) + len(layout.symbols)
     src.add(f"if {nothing}: return {src.name('pass_over', _pass_over)}(ctx, {grads})")
     if layout.reentrant is not None:
         refuse = functools.partial(_refuse_some_inputs, layout)
-        src.add(f"{src.name('refuse', refuse)}(ctx, ({arrived}))")
+        src.add(f"{src.name('refuse', refuse)}(ctx, ({here}))")
     if layout.watched:
-        src.add(f"{src.name('unchanged', _require_unchanged)}(ctx.watched, ({arrived}))")
+        src.add(f"{src.name('unchanged', _require_unchanged)}(ctx.watched, ({here}))")
     src.add("if grad_enabled(): return again(ctx, g)")
     if layout.release is None:
         src.add("try: s = ctx.saved_tensors")
         src.add(f"except RuntimeError as e: s = {src.name('kept', _kept)}(ctx, e)")
     else:
-        src.add(f"s = {src.name('release', layout.release)}.take(ctx, ({arrived}))")
+        src.add(f"s = {src.name('release', layout.release)}.take(ctx, ({here}))")
     if sizes:
         src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
-    used = []
-    for n, (k, _) in enumerate(layout.tangents):
-        src.add(f"t{n} = g[{k}]")
-        used.append(f"t{n}")
-    here = "".join(f"t{n} is not None, " for n in range(len(used)))
     src.add(
         f"run = holder.run if {' and '.join(f'{t} is not None' for t in used)} else holder.partial(({here}))"
     )
@@ -206,11 +203,9 @@ _runs_everything: Callable[[], bool] = torch.autograd._is_checkpoint_valid
 
 def _require_unchanged(watched: Iterable[tuple[Any, int, int]], arrived: Iterable[bool]) -> None:
     """Raises: as eager, whose backward would read a tensor that was changed in place since."""
-    if (
-        not _runs_everything()
-    ):  # gradients of some inputs only: eager may not come to where it reads the tensor
+    if not _runs_everything():  # some inputs only: eager may not come to where it reads the tensor
         return
-    here = _bits(arrived)
+    here = bits(arrived)
     for ref, version, mask in watched:
         t = ref()
         if t is not None and t._version != version and mask & here:
@@ -222,15 +217,11 @@ def _require_unchanged(watched: Iterable[tuple[Any, int, int]], arrived: Iterabl
             )
 
 
-def _bits(arrived: Iterable[bool]) -> int:
-    return sum(1 << n for n, came in enumerate(arrived) if came)
-
-
 def _refuse_some_inputs(layout: Layout, ctx: Any, arrived: Iterable[bool]) -> None:
     """Raises: as a reentrant checkpoint, which gives gradients of all that is behind it or none."""
     assert layout.reentrant is not None
     mask, behind = layout.reentrant
-    if _runs_everything() or not mask & _bits(arrived):
+    if _runs_everything() or not mask & bits(arrived):
         return
     edges = iter(ctx.next_functions)
     nodes = [None if k in layout.unconnected else next(edges)[0] for k in range(len(layout.leaves))]
