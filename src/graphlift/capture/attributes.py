@@ -210,6 +210,11 @@ def find_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
     return builtin_attr(cap, obj, name)
 
 
+def is_python(cap: Capture, obj: ObjectVar, name: str) -> bool:
+    """Whether the class has a special method that is written in Python."""
+    return isinstance(cap.type_attr(obj.cls, name), types.FunctionType)
+
+
 def builtin_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
     """An attribute that the class of a builtin object has."""
     cls = python_type(obj)
@@ -693,14 +698,21 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
 
 def ordered_attrs(cap: Capture, obj: DictVar) -> dict[str, Tracker]:
     """The attributes of an OrderedDict, as that of a module's state has: of its own, or set in the region."""
+    names = {**getattr(obj.real, "__dict__", {}), **cap.tensor_attrs.get(id(obj), {})}
+    return {name: found for name in names if (found := _ordered_attr(cap, obj, name)) is not None}
+
+
+def _ordered_attr(cap: Capture, obj: DictVar, name: str) -> Tracker | None:
+    found = cap.tensor_attrs.get(id(obj), {}).get(name)
     own = getattr(obj.real, "__dict__", {})
-    found = {name: cap.wrap(value, DictItem(InstanceDict(obj.source), name)) for name, value in own.items()}  # type: ignore[arg-type]
-    return {**found, **cap.tensor_attrs.get(id(obj), {})}
+    if found is None and name in own:
+        return cap.wrap(own[name], DictItem(InstanceDict(obj.source), name))  # type: ignore[arg-type]
+    return found
 
 
 def _dict_attr(cap: Capture, obj: DictVar, name: str) -> Tracker | None:
     if issubclass(obj.cls, collections.OrderedDict):
-        found = ordered_attrs(cap, obj).get(name)
+        found = _ordered_attr(cap, obj, name)
         if found is not None and name not in vars(object):
             return found
         if found is None and obj.source is not None and cap.type_attr(obj.cls, name) is ABSENT:

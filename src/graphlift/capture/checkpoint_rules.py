@@ -28,10 +28,7 @@ from .protocol import sequence_items
 from .rerun import may_draw
 from .rules import rule
 from .subgraph import Contents, Tensors
-from .trackers import ConstVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
-
-Args = list[Tracker]
-Kwargs = dict[str, Tracker]
+from .trackers import Args, ConstVar, Kwargs, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 
 @dataclass(frozen=True, slots=True, eq=False)

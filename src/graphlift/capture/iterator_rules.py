@@ -15,7 +15,7 @@ from typing import Any
 
 from ..guards import ABSENT
 from . import polyfills
-from .attributes import python_type
+from .attributes import is_python, python_type
 from .breaks import Break, Exhausted, Raised
 from .called_iterators import FixedIter, ReversedIter
 from .calls import call, call_special, construct, known_index, plain_index, refuse
@@ -186,7 +186,7 @@ def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         if value.fake.dim() == 0:
             return value
         return cap.emit("call_method", "flip", [value, ConstVar(0)], {}, lambda t, d: t.flip(d))
-    if type(value) is ObjectVar and isinstance(cap.type_attr(value.cls, "__reversed__"), types.FunctionType):
+    if type(value) is ObjectVar and is_python(cap, value, "__reversed__"):
         return call_special(cap, value, "__reversed__", [])
     if type(value) is ObjectVar and _goes_by_index(cap, value):
         if any(cap.type_attr(value.cls, name) is ABSENT for name in ("__len__", "__getitem__")):
@@ -201,8 +201,7 @@ def _goes_by_index(cap: Capture, value: ObjectVar) -> bool:
         return True
     if hasattr(python_type(value.payload), "__reversed__"):
         return False
-    asked = (cap.type_attr(value.cls, name) for name in ("__len__", "__getitem__"))
-    return any(isinstance(method, types.FunctionType) for method in asked)
+    return is_python(cap, value, "__len__") or is_python(cap, value, "__getitem__")
 
 
 def reverse_iter(cap: Capture, value: Tracker) -> Tracker:

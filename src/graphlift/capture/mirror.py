@@ -19,7 +19,7 @@ import numpy as np
 
 from ..guards import ABSENT
 from .arrays import known_array
-from .attributes import get_attr, ordered_attrs, python_type
+from .attributes import get_attr, is_python, ordered_attrs, python_type
 from .breaks import Break, Exhausted, Raised, RunEagerly
 from .calls import call, call_special
 from .capture import Capture, NotConst
@@ -351,7 +351,7 @@ def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Trac
 def _refuse_merged(cap: Capture, method: Any, args: list[Tracker]) -> None:
     """A dictionary whose class iterates in its own way is merged by its keys, and not as it is stored."""
     for arg in map(cap.realize, args):
-        if type(arg) is ObjectVar and isinstance(cap.type_attr(arg.cls, "__iter__"), types.FunctionType):
+        if type(arg) is ObjectVar and is_python(cap, arg, "__iter__"):
             raise Break(
                 "c-function", f"{method.__qualname__} of a {arg.cls.__name__}, which is merged by its keys"
             )

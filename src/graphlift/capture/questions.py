@@ -8,7 +8,7 @@ Always: what depends on a larger tensor, on random numbers, or on a change that 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -121,23 +121,28 @@ class Questions:
 
     def can_ask(self, cap: Capture, *wanted: fx.Node) -> bool:
         """Whether what is asked of these nodes can be asked again in each call."""
+        return self._askable(cap, wanted) is not None
+
+    def _askable(self, cap: Capture, wanted: Iterable[fx.Node]) -> dict[fx.Node, int | None] | None:
+        """The nodes that make the wanted ones, and which input each is; None where they cannot be made again."""
         sets_dtype = any(setter is torch._C._set_default_dtype for setter, _ in cap.state_log)
         if type(cap.builder) is not GraphBuilder or cap.is_faking or cap.modes or sets_dtype:
-            return False
-        places = _places(cap.builder.graph)
-        made_by = _made_by(cap.builder.graph, list(wanted))
-        return len(self.steps) <= _MOST_STEPS and all(_is_small(cap, n, places.get(n)) for n in made_by)
+            return None
+        inputs = [node for node in cap.builder.graph.nodes if node.op == "placeholder"]
+        places = {node: i for i, node in enumerate(inputs)}
+        made_by = {node: places.get(node) for node in _made_by(cap.builder.graph, wanted)}
+        small = all(_is_small(cap, node, place) for node, place in made_by.items())
+        return made_by if small and len(self.steps) <= _MOST_STEPS else None
 
     def ask(self, cap: Capture, fn: Callable[..., Any], *args: Any) -> bool | None:
         """``bool(fn(*args))`` of nodes and constants in this call; None where it cannot be asked again."""
-        wanted = [arg for arg in args if isinstance(arg, fx.Node)]
-        if not self.can_ask(cap, *wanted):
+        nodes = self._askable(cap, [arg for arg in args if isinstance(arg, fx.Node)])
+        if nodes is None:
             return None
-        nodes, places = _made_by(cap.builder.graph, wanted), _places(cap.builder.graph)
         with torch._C.DisableTorchFunction(), torch.no_grad():
             try:
-                for node in nodes:
-                    self._run(cap, node, places.get(node))
+                for node, place in nodes.items():
+                    self._run(cap, node, place)
                 if any(self._is_changed_elsewhere(cap, node) for node in nodes):
                     return None
                 question = _Question(fn, args, False, cap._where().rpartition("/")[2])
@@ -167,11 +172,7 @@ class Questions:
         return value._version != fake._version - before  # type: ignore[operator]
 
 
-def _places(graph: fx.Graph) -> dict[fx.Node, int]:
-    return {node: i for i, node in enumerate(n for n in graph.nodes if n.op == "placeholder")}
-
-
-def _made_by(graph: fx.Graph, wanted: list[fx.Node]) -> list[fx.Node]:
+def _made_by(graph: fx.Graph, wanted: Iterable[fx.Node]) -> list[fx.Node]:
     """The nodes that make the ``wanted`` ones, with all that write the memory that these are read from, in order."""
     needed, count = dict.fromkeys(wanted), -1
     while count != len(needed):
@@ -209,10 +210,12 @@ def _written(node: fx.Node) -> list[fx.Node]:
 def _may_write(name: str) -> bool:
     """Whether a function of this name writes its arguments: by its name, or as the operator's schema says."""
     if (
-        name in _INPLACE or name.startswith(("__i", "__set")) or "norm" in name
-    ):  # norms keep running statistics
+        name in _INPLACE
+        or name.startswith(("__i", "__set"))
+        or (name.endswith("_") and not name.endswith("__"))
+    ):
         return True
-    if name.endswith("_") and not name.endswith("__"):
+    if "norm" in name:  # these keep running statistics
         return True
     packet = getattr(torch.ops.aten, name, None)
     schemas = [] if packet is None else [getattr(packet, overload)._schema for overload in packet.overloads()]

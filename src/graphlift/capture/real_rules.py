@@ -59,9 +59,10 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
 def real_guards(cap: Capture) -> list[Gives]:
     """That the comparisons of floats have the answers that they had while capturing."""
     reals = cap.sizes.reals
+    calls: dict[Real, Call] = {}
     return [
         gives(
-            Call(fn, *[_in_guard(cap, x, {}) for x in (a, b)]),
+            Call(fn, _in_guard(cap, a, calls), _in_guard(cap, b, calls)),
             answer,
             f"({reals.asked(fn, a, b)}) is {answer}",
         )

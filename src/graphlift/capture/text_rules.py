@@ -15,7 +15,7 @@ from typing import Any
 
 from ..guards import Const
 from . import polyfills
-from .attributes import get_attr, python_type
+from .attributes import get_attr, is_python, python_type
 from .breaks import Break
 from .calls import CODE_RULES, call, call_special, hash_by_method
 from .capture import Capture, NotConst
@@ -201,7 +201,7 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
     if type(obj) is TensorVar:
         return show(cap, repr, obj)
-    if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__repr__"), types.FunctionType):
+    if type(obj) is ObjectVar and is_python(cap, obj, "__repr__"):
         return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
     own = _OWN_TEXTS.get(cap.type_attr(obj.cls, "__repr__")) if type(obj) is ObjectVar else None
     if own is not None:
@@ -273,7 +273,7 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(hash)
 def _hash(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
-    if type(obj) is ObjectVar and isinstance(cap.type_attr(obj.cls, "__hash__"), types.FunctionType):
+    if type(obj) is ObjectVar and is_python(cap, obj, "__hash__"):
         return ConstVar(hash_by_method(cap, obj))
     try:
         return evaluate(cap, hash, _whole_value(cap, obj))

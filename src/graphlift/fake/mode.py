@@ -26,7 +26,7 @@ from .known import answer, carry, know
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
 from .outs import require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
-from .tensor import FakeTensor, new_fake, set_metadata, value_of
+from .tensor import FakeTensor, fakes_in, new_fake, set_metadata, value_of
 
 CPU = torch.device("cpu")
 _SIMPLE = frozenset(
@@ -316,15 +316,6 @@ def _other_key(a: Any) -> Any:
 
 
 # -- computing metadata ------------------------------------------------------------------------------------
-
-
-def fakes_in(args: Any, into: list[FakeTensor]) -> list[FakeTensor]:
-    for a in args:
-        if type(a) is FakeTensor:
-            into.append(a)
-        elif type(a) is list or type(a) is tuple:
-            fakes_in(a, into)
-    return into
 
 
 def common_device(name: str, args: tuple, kwargs: dict) -> torch.device | None:

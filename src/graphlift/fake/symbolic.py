@@ -17,7 +17,7 @@ from ..shapes.node import expr_of, to_symint
 from ..shapes.table import SymbolTable
 from .size_rules import FIXED, rule_of
 from .spec import FakeStorage, Spec, make_spec
-from .tensor import FakeTensor, new_fake
+from .tensor import FakeTensor, fakes_in, new_fake
 from .view_rules import VIEWS, Layout
 
 if TYPE_CHECKING:
@@ -79,19 +79,6 @@ def involved(a: Any, into: list[SizeLike]) -> list[SizeLike]:
         involved(tuple(a.values()), into)
     elif isinstance(a, Expr):
         into.append(a)
-    return into
-
-
-def tensors_in(a: Any, into: list[FakeTensor]) -> list[FakeTensor]:
-    """The tensors in nested arguments."""
-    cls = type(a)
-    if cls is FakeTensor:
-        into.append(a)
-    elif cls is list or cls is tuple:
-        for v in a:
-            tensors_in(v, into)
-    elif cls is dict:
-        tensors_in(tuple(a.values()), into)
     return into
 
 
@@ -219,14 +206,18 @@ def recipe(
     concrete: Callable[[OpInfo, tuple, dict], Any],
 ) -> Any:
     """The operator's recipe; `concrete` computes it for arguments without symbols."""
+    return _once(mode, key, lambda table: _checked(table, info, args, kwargs, concrete, key is not None))
+
+
+def _once(mode: FakeMode, key: tuple | None, make: Callable[[SymbolTable], Any]) -> Any:
+    """What ``make`` gives, which is kept where there is a key."""
     table = mode.sizes
     assert table is not None
     found = table.recipes.get(key) if key is not None else None
-    if found is not None:
-        return found
-    found = _checked(table, info, args, kwargs, concrete, key is not None)
-    if key is not None:
-        table.recipes[key] = found
+    if found is None:
+        found = make(table)
+        if key is not None:
+            table.recipes[key] = found
     return found
 
 
@@ -384,13 +375,19 @@ def check_in_place(
     concrete: Callable[[OpInfo, tuple, dict], Any],
 ) -> None:
     """Eager's errors for an in-place operator, and that its other arguments fit whatever the sizes are."""
-    table = mode.sizes
-    assert table is not None
-    homes = [f.home for f in tensors_in((args, kwargs), [])]
+    homes = [f.home for f in fakes_in((*args, *kwargs.values()), [])]
     if len(set(map(id, homes))) < len(homes):
         key = None  # memory that is shared counts, too
-    if key is not None and key in table.recipes:
-        return
+    _once(mode, key, lambda table: _check_in_place(table, info, args, kwargs, concrete))
+
+
+def _check_in_place(
+    table: SymbolTable,
+    info: OpInfo,
+    args: tuple,
+    kwargs: dict,
+    concrete: Callable[[OpInfo, tuple, dict], Any],
+) -> bool:
     _answer(table, table.hints, info, args, kwargs, concrete)
     rule = rule_of(info.func)
     if rule is not None:
@@ -404,5 +401,4 @@ def check_in_place(
             _answer_elsewhere(table, other, info, args, kwargs, concrete)
         except NoRule as why:
             _give_up(table, info, args, kwargs, why)
-    if key is not None:
-        table.recipes[key] = True
+    return True

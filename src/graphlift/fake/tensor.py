@@ -138,3 +138,13 @@ def _mode_of(args: Any, kwargs: Any) -> FakeMode:
                 if type(b) is FakeTensor:
                     return b.owner
     raise AssertionError("no fake tensor among the arguments")
+
+
+def fakes_in(args: Any, into: list[FakeTensor]) -> list[FakeTensor]:
+    """The fakes in nested arguments."""
+    for a in args:
+        if type(a) is FakeTensor:
+            into.append(a)
+        elif type(a) is list or type(a) is tuple:
+            fakes_in(a, into)
+    return into

@@ -498,10 +498,9 @@ def _atom_call(atom: Any, sources: Mapping[Symbol, Source]) -> Any:
     return Call(_ATOM_CALLS[type(atom)], *[size_call(arg, sources) for arg in atom.args])
 
 
-def _constant_or_id(value: Any) -> tuple[Any, Any]:
+def _constant_or_id(value: Any) -> Any:
     try:
-        kind, key = constant_key(value)
-        return kind, key
+        return constant_key(value)
     except TypeError:
         return _Absent, id(value)
 

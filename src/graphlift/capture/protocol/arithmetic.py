@@ -10,14 +10,13 @@ import collections
 import contextlib
 import operator
 import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ...guards import ABSENT
-from ..attributes import python_type
+from ..attributes import is_python, python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special
 from ..capture import Capture, NotConst
@@ -284,7 +283,7 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         call(cap, ConstVar(dict.update), [left, right], {})
         return left
     method = cap.type_attr(left.cls, name) if type(left) is ObjectVar else ABSENT
-    if method is list.__imul__ and isinstance(cap.type_attr(left.cls, "__mul__"), types.FunctionType):  # type: ignore[attr-defined]
+    if method is list.__imul__ and is_python(cap, left, "__mul__"):  # type: ignore[attr-defined,arg-type]
         method = ABSENT  # numbers come first, and a class that multiplies is one
     if method is not ABSENT:
         result = call_special(cap, left, name, [right])

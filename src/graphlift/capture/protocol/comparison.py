@@ -19,7 +19,7 @@ import torch
 from ...fake import value_of
 from ...guards import ABSENT, DistinctTensors, IdIs
 from ...shapes.expr import Relation
-from ..attributes import python_type
+from ..attributes import is_python, python_type
 from ..breaks import Break
 from ..calls import call_special
 from ..capture import Capture
@@ -179,7 +179,7 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
             result = call_special(cap, obj, method, [other])
             if not (type(result) is ConstVar and result.value is NotImplemented):
                 return result
-        elif raw is object.__ne__ and isinstance(cap.type_attr(obj.cls, "__eq__"), types.FunctionType):
+        elif raw is object.__ne__ and is_python(cap, obj, "__eq__"):
             negated = True  # object.__ne__ asks __eq__
         elif (
             obj.payload is None

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...guards import ABSENT
-from ..attributes import find_attr, get_attr, python_type
-from ..breaks import Break, Exhausted, Raised
+from ..attributes import find_attr, get_attr, is_python, python_type
+from ..breaks import Break, Raised
 from ..calls import call, call_special, known_index
 from ..capture import Capture, NotConst
 from ..constants import PLAIN_CONSTANTS
@@ -37,7 +37,7 @@ from ..trackers import (
 )
 from .comparison import items_equal, truth
 from .indexing import has_size, view_at
-from .iteration import change_list, evaluate, get_iter, iterate, next_item
+from .iteration import change_list, evaluate, get_iter, iterate, rest
 
 
 def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
@@ -68,13 +68,7 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
     cls = python_type(container)
     if cap.type_attr(cls, "__iter__") is ABSENT and cap.type_attr(cls, "__getitem__") is ABSENT:
         raise cap.raise_(TypeError, f"argument of type '{cls.__name__}' is not iterable")
-    iterator = get_iter(cap, container)
-    try:
-        while not items_equal(cap, next_item(cap, iterator), item):
-            pass
-    except Exhausted:
-        return False
-    return True
+    return any(items_equal(cap, found, item) for found in rest(cap, get_iter(cap, container)))
 
 
 #: What a tensor's index is taken for, of kinds of trackers that are no tensors.
@@ -296,11 +290,6 @@ def make_slice(cap: Capture, parts: list[Tracker]) -> Tracker:
         raise Break("tensor-item", "a slice with a bound that is not a constant") from None
 
 
-def is_python(cap: Capture, obj: ObjectVar, name: str) -> bool:
-    """Whether the class has a special method that is written in Python."""
-    return isinstance(cap.type_attr(obj.cls, name), types.FunctionType)
-
-
 def mapping_items(
     cap: Capture, mapping: Tracker, refusal: str = "'{}' object is not a mapping", by_keys: bool = False
 ) -> list[tuple[Any, Tracker]]:
@@ -309,9 +298,8 @@ def mapping_items(
     if type(mapping) is DictVar:
         cap.complete(mapping)
         return list(mapping.known.items())
-    if (
-        type(mapping) is ObjectVar and type(mapping.payload) is DictVar
-    ):  # CPython, Objects/dictobject.c, dict_merge
+    if type(mapping) is ObjectVar and type(mapping.payload) is DictVar:
+        # CPython, Objects/dictobject.c, dict_merge.
         iterates = by_keys or issubclass(mapping.cls, OrderedDict) or is_python(cap, mapping, "__iter__")
         if not iterates or not (is_python(cap, mapping, "keys") or is_python(cap, mapping, "__getitem__")):
             return mapping_items(cap, mapping.payload)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ...guards import ABSENT, Call, Const, gives
-from ..attributes import python_type
+from ..attributes import is_python, python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
 from ..capture import Capture
@@ -86,11 +86,7 @@ def extend_from(cap: Capture, target: ListVar, iterable: Tracker) -> None:
     iterator = get_iter(cap, iterable)
     if type(iterable) is ObjectVar:
         _ask_length(cap, iterable)
-    while True:
-        try:
-            item = next_item(cap, iterator)
-        except Exhausted:
-            return
+    for item in rest(cap, iterator):
         extend_list(cap, target, [item])
 
 
@@ -155,13 +151,9 @@ def update_set(cap: Capture, target: SetVar, source: Tracker) -> None:
 def set_of(cap: Capture, iterable: Tracker) -> dict[Any, Tracker]:
     """The items of an iterable as a set takes them: one by one, the first of those that are equal."""
     known: dict[Any, Tracker] = {}
-    iterator = get_iter(cap, iterable)
-    while True:
-        try:
-            item = next_item(cap, iterator)
-        except Exhausted:
-            return known
+    for item in rest(cap, get_iter(cap, iterable)):
         known.setdefault(cap.key_of(item), item)
+    return known
 
 
 def length(cap: Capture, value: Tracker) -> int:
@@ -341,16 +333,17 @@ def iterate(cap: Capture, value: Tracker) -> list[Tracker]:
     value = cap.realize(value)
     if type(value) in (TupleVar, ListVar):
         return [cap.realize(item) for item in value.items]  # type: ignore[attr-defined]
-    return _rest(cap, get_iter(cap, value))
+    return list(rest(cap, get_iter(cap, value)))
 
 
-def _rest(cap: Capture, iterator: Tracker) -> list[Tracker]:
-    items = []
+def rest(cap: Capture, iterator: Tracker) -> Iterator[Tracker]:
+    """The items that an iterator has still to give, each taken when it is asked for."""
     while True:
         try:
-            items.append(next_item(cap, iterator))
+            item = next_item(cap, iterator)
         except Exhausted:
-            return items
+            return
+        yield item
 
 
 def gather(cap: Capture, value: Tracker) -> list[Tracker]:
@@ -360,14 +353,14 @@ def gather(cap: Capture, value: Tracker) -> list[Tracker]:
         return iterate(cap, value)
     iterator = get_iter(cap, value)
     _ask_length(cap, value)
-    return _rest(cap, iterator)
+    return list(rest(cap, iterator))
 
 
 def _ask_length(cap: Capture, value: ObjectVar) -> None:
     """``operator.length_hint(value)`` for what a class written in Python does in it."""
-    if isinstance(cap.type_attr(value.cls, "__length_hint__"), types.FunctionType):
+    if is_python(cap, value, "__length_hint__"):
         raise Break("unsupported-object", f"a {value.cls.__name__} with a __length_hint__")
-    if isinstance(cap.type_attr(value.cls, "__len__"), types.FunctionType):
+    if is_python(cap, value, "__len__"):
         from .. import polyfills
 
         call(cap, ConstVar(polyfills.ask_length), [value], {})
