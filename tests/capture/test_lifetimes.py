@@ -108,3 +108,31 @@ def test_callbacks_of_weak_references_run_where_the_object_ends(compiler: Compil
     for _ in range(2):
         assert compiled(torch.ones(2), *made())[1] == program(torch.ones(2), *made())[1] == ["ended"]
     assert compiler.compile(resumed, backend="eager")(torch.ones(2)) == resumed(torch.ones(2))
+
+
+def test_callbacks_of_the_collector_are_no_part_of_the_region() -> None:
+    seen: list[str] = []
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        seen.append(phase)
+
+    class Ends:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            seen.append("end")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        graphlift.disable(Ends)()
+        gc.collect()
+        return x + 1
+
+    gc.callbacks.append(callback)
+    try:
+        report = graphlift.explain(program)(torch.ones(2))
+        names = [region.fn_name for region in report.regions]
+    finally:
+        gc.callbacks.remove(callback)
+    assert {"start", "end", "stop"} <= set(seen)
+    assert names and not {"callback", "__del__"} & {name.rsplit(".", 1)[-1] for name in names}

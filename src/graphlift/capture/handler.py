@@ -6,6 +6,7 @@ Always: whatever goes wrong inside, the frame runs eagerly and the reason is rep
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import operator
@@ -137,6 +138,11 @@ def is_skipped_file(filename: str) -> bool:
     return filename.startswith(_PACKAGE + "/")
 
 
+def _called_at_any_time(func: types.FunctionType) -> bool:
+    """Whether the garbage collector calls it, from wherever it happens to run: no part of what the user compiles."""
+    return func.__name__ == "__del__" or any(getattr(each, "__func__", each) is func for each in gc.callbacks)
+
+
 def argument_names(code: types.CodeType) -> list[str]:
     """Names of the arguments in the order of the frame's local variables."""
     count = code.co_argcount + code.co_kwonlyargcount
@@ -157,6 +163,8 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             and is_skipped_file(code.co_filename)
             and getattr(current_owner(), "__wrapped__", None) is not func
         ):
+            return SKIP
+        if point is None and _called_at_any_time(func):
             return SKIP
         if not code.co_flags & inspect.CO_OPTIMIZED:  # the body of a module or of a class
             return SKIP
