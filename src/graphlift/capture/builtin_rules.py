@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from ..guards import Const
 from .attributes import (
     PROXIES,
     del_attr,
@@ -251,9 +250,7 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
         return found is cls or _instance_of(cap, proxied(cap, value), cls)
     check = cap.type_attr(type(cls), "__instancecheck__")
     if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch")):
-        return truth(
-            cap, call_special(cap, ConstVar(cls, Const(cls, cls.__name__)), "__instancecheck__", [value])
-        )
+        return truth(cap, call_special(cap, ConstVar.known(cls), "__instancecheck__", [value]))
     if type(value) is ObjectVar and value.obj is not None and check is not type.__instancecheck__:
         return isinstance(value.obj, cls)
     if issubclass(found, cls):
@@ -336,8 +333,8 @@ def _reduce_ex(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         slots = {name: value for name, value in slots.items() if value is not NULL}
         if slots:
             state = TupleVar([state, DictVar(slots)])
-    new = ConstVar(copyreg.__newobj__, Const(copyreg.__newobj__, "copyreg_newobj"))
-    return TupleVar([new, TupleVar([ConstVar(obj.cls, Const(obj.cls, obj.cls.__name__))]), state, NONE, NONE])
+    new = ConstVar.known(copyreg.__newobj__, "copyreg_newobj")
+    return TupleVar([new, TupleVar([ConstVar.known(obj.cls)]), state, NONE, NONE])
 
 
 @rule(vars)

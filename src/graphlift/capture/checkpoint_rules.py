@@ -17,7 +17,6 @@ from torch import fx
 from torch.utils import checkpoint
 
 from ..data import dataclass
-from ..guards import Const
 from .autograd_rules import hooked_inputs
 from .breaks import Break
 from .calls import call, known_object
@@ -187,7 +186,7 @@ def _check_reentrant(cap: Capture, args: Args, kwargs: Kwargs, result: Tracker, 
 def _register_plain(fn: Any) -> None:
     @rule(fn)
     def plain(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        return inline(cap, ConstVar(fn, Const(fn, fn.__name__)), args, kwargs)
+        return inline(cap, ConstVar.known(fn), args, kwargs)
 
 
 _early_stop: Any = checkpoint.set_checkpoint_early_stop

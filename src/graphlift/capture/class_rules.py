@@ -166,12 +166,12 @@ def _build_class(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         type(b) is not ConstVar or b.value is not r for b, r in zip(named, bases)
     ):
         store(cap, namespace, "__orig_bases__", TupleVar(named))
-    this = ConstVar(meta, Const(meta, meta.__name__))
+    this = ConstVar.known(meta)
     return call(cap, this, [name, TupleVar([_class(base) for base in bases]), namespace], kwargs)
 
 
 def _class(cls: type) -> ConstVar:
-    return ConstVar(cls, Const(cls, cls.__name__))
+    return ConstVar.known(cls)
 
 
 def _resolve_bases(cap: Capture, named: Args) -> tuple[type, ...]:

@@ -155,7 +155,7 @@ def _cmp_to_key(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _make_key(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     if "(compare)" not in fn.slots or len(args) != 1 or kwargs:
         raise Break("c-function", f"call of a {fn.cls.__name__} with {len(args)} arguments, or made outside")
-    made = ConstVar(polyfills.Key, Const(polyfills.Key, "Key"))
+    made = ConstVar.known(polyfills.Key, "Key")
     return call(cap, made, [fn.slots["(compare)"], args[0]], {})
 
 

@@ -50,7 +50,7 @@ def _evaluated(target: types.FunctionType) -> None:
         except (NotConst, RecursionError):
             values, named = [target], {}
         if not all(map(_is_data, (*values, *named.values()))):
-            return inline(cap, ConstVar(target, Const(target, target.__qualname__)), args, kwargs)
+            return inline(cap, ConstVar.known(target), args, kwargs)
         try:
             return cap.from_python(target(*values, **named))
         except Exception as error:
@@ -143,7 +143,7 @@ def _recurrent(target: Any) -> None:
         given = cap.realize(args[1]) if len(args) > 1 else None
         if type(given) is ObjectVar and issubclass(given.cls, PackedSequence):
             raise Break("unsupported-call", "a recurrent module called with packed sequences", at_once=True)
-        return inline(cap, ConstVar(target, Const(target, target.__qualname__)), args, kwargs)
+        return inline(cap, ConstVar.known(target), args, kwargs)
 
 
 for _target, _why in uncompiled.WHOLE.items():

@@ -12,7 +12,6 @@ import torch
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from ..guards import Const
 from .breaks import Break
 from .calls import CODE_RULES, call
 from .capture import Capture
@@ -44,8 +43,8 @@ def use_grad(func: Any, args: Any, kwargs: Any) -> Any:
 def _use_grad(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
     """The wrapper that sets grad mode, without the graph breaks that it asks of torch's own compiler."""
     step = fn.value.__closure__[fn.value.__code__.co_freevars.index("func")].cell_contents
-    given = [ConstVar(step, Const(step, step.__qualname__)), TupleVar(list(args)), DictVar(dict(kwargs))]
-    return call(cap, ConstVar(use_grad, Const(use_grad, "use_grad")), given, {})
+    given = [ConstVar.known(step), TupleVar(list(args)), DictVar(dict(kwargs))]
+    return call(cap, ConstVar.known(use_grad, "use_grad"), given, {})
 
 
 def _disabled(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
@@ -53,7 +52,7 @@ def _disabled(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker
     wrapped = fn.value.__wrapped__
     if not (wrapped.__module__ or "").startswith("torch.optim"):
         raise Break("disabled-function", wrapped.__qualname__)
-    return inline(cap, ConstVar(wrapped, Const(wrapped, wrapped.__qualname__)), args, kwargs)
+    return inline(cap, ConstVar.known(wrapped), args, kwargs)
 
 
 CODE_RULES[optim._use_grad_for_differentiable(lambda: None).__code__] = _use_grad

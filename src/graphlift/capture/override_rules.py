@@ -23,7 +23,6 @@ from torch.overrides import (
 )
 from torch.utils._device import DeviceContext, _device_constructors
 
-from ..guards import Const
 from .attributes import bind_descriptor, get_attr, python_type
 from .breaks import Break
 from .calls import BREAKING_TENSOR_METHODS, LEAF_MODULES, TENSOR_METHODS, call
@@ -164,14 +163,14 @@ def handled(cap: Capture, target: Any, fn: Callable[..., Any], args: Args, kwarg
             raise Break(
                 "unsupported-tensor-subclass", f"{whole.__qualname__}, parts of which a handler may see"
             )
-        return inline(cap, ConstVar(whole, Const(whole, whole.__qualname__)), args, kwargs)
+        return inline(cap, ConstVar.known(whole), args, kwargs)
     return run_handlers(cap, seen)
 
 
 def run_handlers(cap: Capture, seen: Seen) -> Tracker:
     """The innermost mode's answer, or that of the first class that has one."""
-    func = ConstVar(seen.func, Const(seen.func, getattr(seen.func, "__name__", "function")))
-    classes = TupleVar([ConstVar(cls, Const(cls, cls.__name__)) for cls in seen.classes])
+    func = ConstVar.known(seen.func, getattr(seen.func, "__name__", "function"))
+    classes = TupleVar([ConstVar.known(cls) for cls in seen.classes])
     given: Args = [func, classes, seen.args, *([seen.kwargs] if seen.kwargs is not None else [])]
     if cap.modes and cap.functions_off != 2:
         mode = cap.modes.pop()

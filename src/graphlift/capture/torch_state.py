@@ -18,7 +18,7 @@ from torch.backends import cuda, cudnn
 from ..data import dataclass
 from ..fake import quieted
 from ..guards import Call as GuardCall
-from ..guards import Const, gives
+from ..guards import gives
 from .breaks import Break
 from .calls import LATE_RULES
 from .capture import Capture, NotConst
@@ -219,7 +219,7 @@ LATE_RULES["torch.onnx.is_in_onnx_export"] = partial(_read, guarded=True)
 def _noted_method(cap: Capture, value: Any, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
     """What torch.compile puts around methods of `Module`: the method, and a note that only that compiler reads."""
     method = value.__closure__[0].cell_contents
-    return inline(cap, ConstVar(method, Const(method, method.__qualname__)), args, kwargs)
+    return inline(cap, ConstVar.known(method), args, kwargs)
 
 
 _TAGGING = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"

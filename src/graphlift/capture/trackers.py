@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..guards import Source
+from ..guards import Const, Source
 from ..shapes.expr import Expr, Real, Relation
 
 
@@ -42,6 +42,13 @@ class ConstVar(Tracker):
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.value = value
         self.source = source
+
+    @classmethod
+    def known(cls, value: Any, label: str | None = None) -> ConstVar:
+        """One that is the same at every call: a class, a function, an object of ours."""
+        if label is None:
+            label = value.__name__ if isinstance(value, type) else value.__qualname__
+        return cls(value, Const(value, label))
 
     @classmethod
     def unread(cls, value: Any, source: Source, guard: Callable[[], None]) -> ConstVar:

@@ -57,7 +57,7 @@ def _register_maker(make: Callable[..., Any]) -> None:
         made = ObjectVar(Transformed)
         options = {name: value for name, value in kwargs.items() if name != "func"}
         made.attrs.known.update(
-            make=ConstVar(make, Const(make, make.__name__)),
+            make=ConstVar.known(make),
             func=args[0] if args else kwargs["func"],
             args=TupleVar(list(args[1:])),
             kwargs=DictVar(dict(options)),
@@ -178,7 +178,7 @@ OBJECT_BUILDERS[Pullback] = _kept_pullback
 def _register_plain(fn: Any) -> None:
     @rule(fn)
     def plain(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-        return inline(cap, ConstVar(fn, Const(fn, fn.__name__)), args, kwargs)
+        return inline(cap, ConstVar.known(fn), args, kwargs)
 
 
 #: Functions around transforms that are ordinary code.
