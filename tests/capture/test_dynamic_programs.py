@@ -149,14 +149,31 @@ def test_sizes_and_floats_reach_inner_functions(name: str, aot: bool) -> None:
     assert len(backend.graphs) <= (4 if name.startswith("vmap") else 2)
 
 
+def test_numbers_under_vmap_reach_kernels() -> None:
+    def fn(x, f):
+        return torch.func.vmap(lambda r: (r * r).sum() * x.shape[0] * f)(x)
+
+    compiled = graphlift.compile(fn)
+    for n, f in zip(SIZES, FLOATS, strict=True):
+        x = torch.randn(n, 5)
+        torch.testing.assert_close(compiled(x, f), fn(x, f))
+
+
 # --- sizes ---------------------------------------------------------------------------------------------------------
 
+CELLS = {"lstm": nn.LSTMCell(5, 5), "gru": nn.GRUCell(5, 5), "rnn": nn.RNNCell(5, 5, bias=False)}
 SIZE_PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "kthvalue": lambda x: x.t().kthvalue(2)[0],
     "mode": lambda x: x.t().mode()[0],
     "chunk": lambda x: [piece * 2 for piece in x.chunk(2)],
     "pad": lambda x: F.pad(x, (0, 0, 0, 16 - x.shape[0])),
     "lists": lambda x: torch.stack([x, x * 2]).mean(1),
+    "lstm cell": lambda x: CELLS["lstm"](x, CELLS["lstm"](x)),
+    "gru cell": lambda x: CELLS["gru"](x, CELLS["gru"](x)),
+    "rnn cell": lambda x: CELLS["rnn"](x, torch.zeros(x.shape[0], 5)),
+    "pad_sequence": lambda x: [
+        nn.utils.rnn.pad_sequence([x, x[:2], x[1:]], padding_side=side) for side in ("left", "right")
+    ],
     "in place, twice": lambda x: (x + 1).relu_().add_(x).relu_().add_(x),
 }
 

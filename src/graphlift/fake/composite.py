@@ -119,9 +119,76 @@ def one_hot_of_size(x: Tensor, num_classes: Any = -1) -> Tensor:
     return x.new_zeros((*x.shape, num_classes)).scatter_(-1, x.unsqueeze(-1), 1)
 
 
+def _pad_sequence(
+    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    """To a length that varies: C++ compares the lengths as plain numbers."""
+    parts = list(sequences)
+    varies = all(isinstance(x, Tensor) and x.dim() for x in parts) and _varies(
+        *[n for x in parts for n in x.shape]
+    )
+    if not varies or padding_side not in ("left", "right"):
+        return torch._C._nn.pad_sequence(sequences, batch_first, padding_value, padding_side)
+    first = parts[0]
+    longest = first.shape[0]
+    for x in parts[1:]:
+        longest = torch.sym_max(longest, x.shape[0])
+    lead = (len(parts), longest) if batch_first else (longest, len(parts))
+    out = first.new_full((*lead, *first.shape[1:]), padding_value)
+    for i, x in enumerate(parts):
+        start = longest - x.shape[0] if padding_side == "left" else 0
+        out.select(0 if batch_first else 1, i).narrow(0, start, x.shape[0]).copy_(x)
+    return out
+
+
+# --- cells of recurrent networks: C++ compares the batch sizes as plain numbers ------------------------------------
+
+
+def _lstm_gates(x: Tensor, h: Tensor, c: Tensor, ih: list[Any], hh: list[Any]) -> tuple[Tensor, Tensor]:
+    gates = (F.linear(h, *hh) + F.linear(x, *ih)).chunk(4, 1)
+    taken, kept, shown = gates[0].sigmoid(), gates[1].sigmoid(), gates[3].sigmoid()
+    after = kept * c + taken * gates[2].tanh()
+    return shown * after.tanh(), after
+
+
+def _gru_gates(x: Tensor, h: Tensor, ih: list[Any], hh: list[Any]) -> Tensor:
+    of_x, of_h = F.linear(x, *ih).chunk(3, 1), F.linear(h, *hh).chunk(3, 1)
+    reset, kept = (of_h[0] + of_x[0]).sigmoid(), (of_h[1] + of_x[1]).sigmoid()
+    new = (of_x[2] + of_h[2] * reset).tanh()
+    return (h - new) * kept + new
+
+
+def _rnn_gates(function: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    return lambda x, h, ih, hh: function(F.linear(h, *hh) + F.linear(x, *ih))
+
+
+def _cell(original: Callable[..., Any], gates: Callable[..., Any]) -> Callable[..., Any]:
+    """The cell over a batch that varies, on the CPU; whatever else is asked, or does not fit, goes to the original."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) < 4 or kwargs:
+            return original(*args, **kwargs)
+        x, hidden, w_ih, w_hh = args[:4]
+        state = list(hidden) if isinstance(hidden, (tuple, list)) else [hidden]
+        b_ih, b_hh = (*args[4:], None, None)[:2]
+        plain = all(t.dim() == 2 and t.device.type == "cpu" for t in (x, *state))
+        if not (plain and _varies(x.shape[0])) or any(t.shape[0] != x.shape[0] for t in state):
+            return original(*args)
+        if x.shape[1] != w_ih.shape[1] or any(t.shape[1] != w_hh.shape[1] for t in state):
+            return original(*args)
+        return gates(x, *state, [w_ih, b_ih], [w_hh, b_hh])
+
+    return call
+
+
 ON_FAKES: dict[Any, Callable[..., Any]] = {
     **{function: _max_pool1d(function) for function in (torch.max_pool1d, F.max_pool1d)},
     F.interpolate: _interpolate,
     torch.tensor: _tensor_of,
     torch._C._nn.one_hot: one_hot_of_size,
+    torch._C._nn.pad_sequence: _pad_sequence,
+    torch.lstm_cell: _cell(torch.lstm_cell, _lstm_gates),
+    torch.gru_cell: _cell(torch.gru_cell, _gru_gates),
+    torch.rnn_tanh_cell: _cell(torch.rnn_tanh_cell, _rnn_gates(torch.tanh)),
+    torch.rnn_relu_cell: _cell(torch.rnn_relu_cell, _rnn_gates(torch.relu)),
 }

@@ -83,11 +83,18 @@ def _shaped_as(*positions: int) -> SizeRule:
 _row(
     "clone _to_copy zeros_like ones_like empty_like full_like rand_like randn_like randint_like randint_like.low_dtype "
     "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax _safe_softmax flip roll tril triu "
-    "renorm fill.Scalar fill.Tensor slice_scatter select_scatter diagonal_scatter as_strided_scatter "
+    "renorm fill.Scalar fill.Tensor "
     "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src "
     "scatter.value scatter_add scatter_reduce.two _euclidean_dist uniform normal_functional zero "
     "native_dropout_backward exponential lift alias_copy detach_copy alias detach bernoulli.Tensor"
 )(_shaped_as(0))
+
+
+@_row("slice_scatter select_scatter diagonal_scatter as_strided_scatter")
+def _placed(table: SymbolTable, args: tuple, kwargs: dict) -> Shape | Layout:
+    """A copy of the base as it lies in memory, its offset too, unless elements of it are the same memory."""
+    base = args[0].spec
+    return base.shape if 0 in base.stride else Layout(base.shape, base.stride, base.offset)
 
 
 @_row("copy masked_scatter")

@@ -492,7 +492,9 @@ def clone(b: Builder, out: Meta, x: Value, memory_format: Any = None) -> Value:
 
 
 @row("_to_copy", "to.dtype", "prims_convert")
-def to_copy(b: Builder, out: Meta, x: Value, *_: Any, **__: Any) -> Value | None:
+def to_copy(b: Builder, out: Meta, x: Value | int | float | Expr, *_: Any, **__: Any) -> Value | None:
+    if not isinstance(x, Value):  # a number, which `vmap` casts like a tensor
+        return b.full(out.shape, x, out.dtype, out.device)
     if x.device != out.device:
         return None
     return b.cast(x, out.dtype) if x.dtype != out.dtype else b.copy(x)
