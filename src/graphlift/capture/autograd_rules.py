@@ -197,7 +197,7 @@ def _trace_backward(
     for device in autocast:
         torch.set_autocast_enabled(device, False)
     try:
-        return trace(cap, f"the backward of {name}", body, fakes, [context, function])
+        return trace(cap, f"the backward of {name}", body, fakes, [context, function], later=True)
     finally:
         torch._C._set_grad_enabled(grad)
         for device, enabled in autocast.items():
@@ -296,7 +296,7 @@ def register_hook(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     grad = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     try:
-        graph = trace(cap, "a hook", body, [gradient_of(cap, tensor)], [hook])
+        graph = trace(cap, "a hook", body, [gradient_of(cap, tensor)], [hook], later=True)
     finally:
         torch._C._set_grad_enabled(grad)
     keeps = type(graph.result) is ConstVar and graph.result.value is None

@@ -177,6 +177,8 @@ class Capture:
         self.traces: dict[int, tuple[Tracker, object]] = {}
         #: Real objects made for classes of the region, by id: with the tracker each stands for, and the step that made it.
         self.made: dict[int, tuple[Any, Tracker | None, int]] = {}
+        #: What functions that torch calls later look at, as it was, and the step that handed each function over.
+        self.looked_at: list[tuple[str, Any, int]] = []
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
         self.mortal: set[int] = set()  # those of them whose end runs code

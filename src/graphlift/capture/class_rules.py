@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.function import FunctionMeta
 
 from ..guards import ABSENT, Const
 from .attributes import find_attr, get_attr, python_type
@@ -39,6 +40,7 @@ from .trackers import (
     Kwargs,
     ListVar,
     ObjectVar,
+    OpaqueVar,
     SetVar,
     SuperVar,
     Tracker,
@@ -183,7 +185,7 @@ def _resolve_bases(cap: Capture, named: Args) -> tuple[type, ...]:
                 raise _refuse(f"a class whose base is a {type(base).__name__}")
     bases = types.resolve_bases(real)
     for base in bases:
-        if isinstance(base, type) and issubclass(base, (torch.autograd.Function, torch.Tensor, type)):
+        if isinstance(base, type) and issubclass(base, (torch.Tensor, type)):
             raise _refuse(f"a subclass of {base.__name__}")
     return tuple(bases)
 
@@ -289,6 +291,16 @@ def make_class(cap: Capture, meta: type, args: Args, kwargs: Kwargs) -> Tracker:
     if isinstance(init, types.FunctionType) and issubclass(python_type(made), meta):
         call(cap, cap.wrap(init, Const(init, init.__qualname__)), [made, *args], kwargs)
     return made
+
+
+@rule(FunctionMeta.__init__)
+def _function_meta_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """Makes the class of the nodes in autograd's graph, one more each time; the graph has a class of its own for them."""
+    cls = cap.value_of(args[0])
+    FunctionMeta.__init__(cls, cls.__name__, cls.__bases__, {})
+    nodes = OpaqueVar(cls._backward_cls, None, "class-definition", "a class of autograd's nodes")
+    cap.note_made(cls._backward_cls, nodes)
+    return NONE
 
 
 @rule(type.__new__, abc.ABCMeta.__new__)

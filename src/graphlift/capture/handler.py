@@ -352,6 +352,7 @@ def _captured(
                 cap.builder.place_sizes(cap.sizes, cap.size_sources)
             residual = Residual(cap)
             try:
+                _require_unchanged(cap, end)
                 tail = _tail(residual, end)
             except (RunEagerly, ContinuationUnsupported) as problem:
                 raise _further_out(problem, func, end, reason, stop_at) from None
@@ -362,6 +363,14 @@ def _captured(
             if options.fullgraph:
                 raise GraphBreakError.from_reason(reason) from None
     raise RuntimeError(f"capture of {func.__qualname__} restarted {MAX_RESTARTS} times")
+
+
+def _require_unchanged(cap: Capture, end: _End) -> None:
+    """Raises: RunEagerly where a backward or a hook will meet other variables than when it was captured."""
+    for what, contents, step in cap.looked_at:
+        if contents.changed() or (isinstance(end, list) and contents.has_cell(end)):
+            detail = f"{what} looks at variables that change before it is called"
+            raise RunEagerly("unsupported-call", detail, earlier=step)
 
 
 class _Restart(Exception):

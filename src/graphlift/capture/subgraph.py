@@ -7,6 +7,7 @@ Always: the function only computes: one that changes anything outside of itself,
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..shapes.node import to_symint
 from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
 from .capture import Capture
-from .frame import GeneratorVar, IteratorVar
+from .frame import Frame, GeneratorVar, IteratorVar
 from .graph import GraphBuilder
 from .graph_values import to_graph
 from .trackers import (
@@ -127,16 +128,19 @@ def trace(
     fakes: Iterable[torch.Tensor],
     reachable: Iterable[Tracker],
     nested: bool = False,
+    later: bool = False,
 ) -> SubGraph:
     """The graph of ``body``, called with a tensor for each of ``fakes``; ``reachable``: what it may look at.
 
-    ``nested``: the graph gives the result with its structure, rather than the tensors in it.
+    ``nested``: the graph gives the result with its structure, rather than the tensors in it. ``later``: torch calls
+    the function after this step; what it looks at must still be so then.
 
     Raises: Break where it does more than compute, or raises.
     """
     outer, known, changed = cap.builder, cap.fakes, cap.changed
     logged = len(cap.state_log)
     builder = SubBuilder(cap)
+    reachable = list(reachable)
     before = Contents(cap, reachable)
     cap.builder, cap.fakes, cap.changed = builder, dict(known), {}
     tensors = Tensors(cap)
@@ -156,6 +160,8 @@ def trace(
         met = {key: t for key, t in cap.fakes.items() if key not in known and t.node.graph is outer.graph}
         cap.builder, cap.fakes, cap.changed = outer, {**known, **met}, changed
         del cap.state_log[logged:]
+    if later:
+        cap.looked_at.append((what, Contents(cap, reachable).keep_inside(), cap.break_step()))
     graph = builder.graph
     graph.output(outputs)
     _placeholders_in_order(graph, [inner for _, inner in builder.lifted.values()])
@@ -230,9 +236,11 @@ class Contents:
     """What the containers, objects and cells reachable from some trackers hold at a moment."""
 
     def __init__(self, cap: Capture, roots: Iterable[Tracker]) -> None:
+        self.cap = cap
         self.held: list[tuple[Any, Any]] = []
         seen: set[int] = set()
-        queue = [*roots, *cap.globals_memo.values()]
+        queue = [*roots, *cap.globals_memo.values(), *(t for _, t, _ in cap.made.values() if t is not None)]
+        self.classes = [(c, dict(vars(c))) for c, _, _ in cap.made.values() if isinstance(c, type)]
         while queue:
             tracker = queue.pop()
             if id(tracker) in seen:
@@ -246,17 +254,42 @@ class Contents:
             if held is not None:
                 self.held.append((tracker, held))
             queue += _parts(tracker)
+            if type(tracker) is ConstVar and tracker.source is not None:
+                queue += [cap.memo[id(cell)] for cell in _cells_of(tracker.value) if id(cell) in cap.memo]
 
     def changed(self) -> bool:
         """Whether any of them holds something else now."""
-        return any(not _same(_contents(tracker), held) for tracker, held in self.held)
+        return any(not _same(_contents(tracker), held) for tracker, held in self.held) or any(
+            vars(cls) != held for cls, held in self.classes
+        )
+
+    def keep_inside(self) -> Contents:
+        """What the region made ends with it, so that nothing changes it unseen."""
+        for tracker, _ in self.held:
+            if tracker.source is None and getattr(tracker, "real", None) is None:
+                self.cap.stays_inside(tracker)
+        return self
+
+    def has_cell(self, frames: Iterable[Frame]) -> bool:
+        """Whether a variable of a frame is among them, which the frame may change when it goes on."""
+        cells = {id(cell) for frame in frames for cell in frame.cells.values()}
+        return any(id(tracker) in cells for tracker, _ in self.held)
+
+
+def _cells_of(value: Any) -> Iterator[types.CellType]:
+    """The cells of a function, or of the methods of a class."""
+    members = list(vars(value).values()) if isinstance(value, type) else [value]
+    for member in members:
+        yield from getattr(getattr(member, "__func__", member), "__closure__", None) or ()
 
 
 def _contents(tracker: Tracker) -> Any:
     kind = type(tracker)
     if kind is ListVar:
         return None if tracker.untouched else list(tracker.items)  # type: ignore[attr-defined]
-    if kind is DictVar and tracker.real is None:  # type: ignore[attr-defined]
+    if kind is DictVar:
+        if tracker.real is not None:  # type: ignore[attr-defined]
+            return [None] * len(tracker.log)  # type: ignore[attr-defined]
         return dict(tracker.known)  # type: ignore[attr-defined]
     if kind is SetVar:
         return dict(tracker.known)  # type: ignore[attr-defined]
