@@ -2,7 +2,8 @@
 
 In: a torch-level graph, and what compiles one. Out: a callable that runs compiled parts and single nodes in order.
 Always: the steps do together what the graph does. Numbers that come of floats and of tensors' contents are made
-between the parts, by the nodes that the program's own operations are; each part takes them as inputs.
+between the parts, by the nodes that the program's own operations are; each part takes them as inputs. Each part is in
+inference mode or not as a whole.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from . import logs
+from .capture.torch_contexts import enter_inference, enter_label, leave_context
 from .data import dataclass
 from .record import Fallback, new_record
 from .shapes.expr import Expr, Real, Relation, Symbol, free, holds
@@ -138,7 +140,7 @@ class Program:
                 step.run = self.compile_one(step.gm, [values[name] for name in step.inputs])
                 step.terms = None
                 return
-            if any(isinstance(values[name], Tensor) for name in step.inputs):
+            if step.node.target in _CONTEXTS or any(isinstance(values[n], Tensor) for n in step.inputs):
                 return
             values[step.node.name] = step.run(values)
 
@@ -234,13 +236,21 @@ def _free(value: Any) -> list[Symbol]:
 
 def _is_single(node: fx.Node) -> bool:
     """Whether the node gives a number that no part computes: of floats, or read from a tensor; or is left to eager."""
-    return "between_parts" in node.meta or (_is_number(node) and not _computes_size(node))
+    return _is_between(node) or (_is_number(node) and not _computes_size(node))
+
+
+def _is_between(node: fx.Node) -> bool:
+    """Whether the node's effect is seen by what runs before or after it."""
+    return "between_parts" in node.meta or node.target in _CONTEXTS
+
+
+_CONTEXTS = (enter_inference, enter_label, leave_context)
 
 
 def split(gm: fx.GraphModule) -> list[Step] | None:
     """The steps of the graph; None where it is one part."""
     nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
-    if not any(_is_single(n) for n in nodes):
+    if not any(_is_single(n) and n.target not in (enter_label, leave_context) for n in nodes):
         return None
     steps: list[Step] = []
     pending: list[fx.Node] = []
@@ -252,7 +262,7 @@ def split(gm: fx.GraphModule) -> list[Step] | None:
 
     for position, node in enumerate(nodes):
         if _is_single(node):
-            if "between_parts" in node.meta:
+            if _is_between(node):
                 close(position)
             for one in _with_sizes([node]):  # sizes that it is computed of
                 steps.append(Single(one, [n.name for n in one.all_input_nodes]))

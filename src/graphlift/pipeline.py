@@ -45,7 +45,13 @@ def _in_parts(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: pieces.Compile
 ) -> Callable[..., Any]:
     """Compiles the graph; in parts under DistributedDataParallel, so that gradients travel during the backward, and
-    where it makes numbers that no part computes."""
+    where it makes numbers that no part computes or enters inference mode."""
+    inner = without_inference_mode(gm)
+    if inner is not None:
+        with torch.inference_mode():
+            run = _in_parts(inner, example_inputs, compile_one)
+        inferring: Callable[..., Any] = torch.inference_mode()(run)
+        return inferring
     caps = buckets.bucket_caps()
     steps = (caps and buckets.split(gm, example_inputs, caps)) or pieces.split(gm)
     if not steps:
@@ -64,12 +70,6 @@ def _compile(
     part: _Part,
     decompositions: Any,
 ) -> Callable[..., Any]:
-    inner = without_inference_mode(gm)
-    if inner is not None:
-        with torch.inference_mode():
-            run = _compile(inner, example_inputs, part, decompositions)
-        inferring: Callable[..., Any] = torch.inference_mode()(run)
-        return inferring
     record = new_record(sum(node.op.startswith("call_") for node in gm.graph.nodes))
 
     def compiler(name: str) -> Callable[..., Any]:

@@ -194,6 +194,18 @@ def test_inference_mode() -> None:
         torch.testing.assert_close(x, before + 1)
 
 
+def test_a_function_that_enters_inference_mode_is_left_to_eager() -> None:
+    def f(x: Tensor) -> Tensor:
+        with torch.inference_mode():
+            y = x * 2
+        return x + y
+
+    x = torch.randn(3)
+    c = compiled(f, x)
+    assert c.fallback_reason is not None and c.fallback_reason.startswith("inference-part")
+    torch.testing.assert_close(c(x), (f(x),))
+
+
 def test_constants_and_attributes() -> None:
     table = torch.randn(10, 3)
     module = torch.nn.Module()

@@ -72,7 +72,7 @@ def test_programs_that_once_differed(seed: int) -> None:
 
 # What stays eager by design: `set_` makes two tensors share memory but no version counter, inference mode tensors of
 # another kind.
-BY_DESIGN = ("inference_mode", "aten::set_")
+BY_DESIGN = ("inference-part", "aten::set_")
 
 
 def test_most_programs_are_compiled() -> None:

@@ -27,6 +27,7 @@ from graphlift.errors import (
     RecompileError,
     UnknownBackend,
 )
+from tests.equality import assert_equal
 
 X = torch.linspace(-2, 2, 6)
 compile_eager = functools.partial(graphlift.compile, backend="eager")
@@ -481,6 +482,46 @@ def test_inference_mode(inside: bool, made_inside: bool) -> None:
             torch.testing.assert_close(b, a)
         else:
             assert a == b
+
+
+def _predicts(net: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 2 - 1
+    with torch.inference_mode():
+        z = net(y)
+        flat = y.view(-1)
+    return y, z, flat, z.argmax(-1), z[0]
+
+
+def _learns_from_a_teacher(net: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    with torch.profiler.record_function("teacher"), torch.inference_mode():
+        target = net(x).sin()
+        with torch.inference_mode(False):
+            inner = x.exp()
+    return target, inner, (net(x) + target).relu()
+
+
+@pytest.mark.parametrize("f", [_predicts, _learns_from_a_teacher])
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_parts_in_inference_mode_are_compiled_for_themselves(f: Callable[..., Any], backend: str) -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    def run(fn: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(1)
+        x = torch.randn(5, 4)
+        results = fn(net, x)
+        kinds = [(t.is_inference(), t.requires_grad, t.is_leaf, t._is_view()) for t in results]
+        net.zero_grad()
+        if any(t.requires_grad for t in results):
+            results[-1].sum().backward()
+        return [*(t.detach().clone() for t in (x, *results)), [p.grad for p in net.parameters()], kinds]
+
+    expected = run(f)
+    compiled = graphlift.compile(f, backend=backend)
+    assert_equal(run(compiled), expected)
+    assert_equal(run(compiled), expected)
+    assert not torch.is_inference_mode_enabled()
+    report = graphlift.explain(f, backend=backend)(net, torch.randn(5, 4))
+    assert not report.break_sites and not report.fallbacks
 
 
 def test_training_step_with_its_optimizer_inside() -> None:

@@ -264,6 +264,8 @@ def _make_inputs(
     for group in merge:
         if any(real[i].requires_grad for i in group) and torch.is_grad_enabled():
             raise FallBack("shared-inputs-written", "autograd follows one of them")
+        if torch.is_inference_mode_enabled():
+            raise FallBack("shared-inputs-written", "in inference mode, where no version tells which")
         if len({real[i].dtype for i in group}) > 1:
             raise FallBack("shared-inputs-written", "as different dtypes")
     for i, t in enumerate(real):

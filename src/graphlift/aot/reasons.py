@@ -18,23 +18,7 @@ FALLBACKS: Mapping[str, Reason] = reason_table(
             "inference-part",
             "a part of the graph runs in inference mode",
             "Tensors made in inference mode have no version and no history, while the rest of the graph needs both.",
-            "Put the whole compiled function in `torch.inference_mode()`, or use `torch.no_grad()` for the part.",
-            example="""\
-def f(x):
-    with torch.inference_mode():
-        y = x * 2
-    return x + 1, y.sum()
-
-report = graphlift.explain(f)(torch.ones(3))
-""",
-            fixed="""\
-def f(x):
-    with torch.no_grad():
-        y = x * 2
-    return x + 1, y.sum()
-
-report = graphlift.explain(f)(torch.ones(3))
-""",
+            "Use `graphlift.compile`, which compiles such parts for themselves, or `torch.no_grad()`.",
         ),
         Reason(
             "data-assigned",

@@ -29,6 +29,7 @@ from .effect_ops import EFFECTS
 from .ir import FORWARD, Op, Trace, Value
 from .overlap import overlaps_itself, overlaps_partly
 from .passes import is_dense
+from .plan import FallBack
 from .views import ViewStep, replay, same_layout, scatter, shifted, single_views
 
 Decompositions = dict[Any, Callable[..., Any]]
@@ -111,7 +112,7 @@ class Recorder(FakeMode):
 
     def _require_mode(self, inference: bool) -> None:
         if inference is not self._inference:
-            raise Unsupported("inference_mode", "a part of the region runs in another mode")
+            raise FallBack("inference-part")
 
     def _record_many(self, op: Op, recipe: Any, index: tuple[int, ...]) -> Any:
         if type(recipe) is Spec:

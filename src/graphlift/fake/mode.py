@@ -124,12 +124,7 @@ class FakeMode(TorchDispatchMode):
             return known[1]
         require_plain(t)
         spec = spec_of(t, t.device) if spec is None else spec
-        # As in eager, a tensor made outside inference mode has a version counter inside it too, and the reverse.
-        if torch.is_inference_mode_enabled() == t.is_inference():
-            fake = self._fake_like(t, spec, self._home_of(t, spec))
-        else:
-            with torch.inference_mode(t.is_inference()):
-                fake = self._fake_like(t, spec, self._home_of(t, spec))
+        fake = _in_mode_of(t, lambda: self._fake_like(t, spec, self._home_of(t, spec)))
         self._fakes[id(t)] = (weakref.ref(t), fake)
         return fake
 
@@ -470,10 +465,19 @@ def view_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> A
 
 def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     recipe = mode.view_recipe(info, key, args, kwargs)
-    home = args[0].home
+    of, home = args[0], args[0].home
     if type(recipe) is Spec:
-        return new_fake(mode, recipe, home)
-    return type(recipe)([new_fake(mode, r, home) for r in recipe])
+        return _in_mode_of(of, lambda: new_fake(mode, recipe, home))
+    return _in_mode_of(of, lambda: type(recipe)([new_fake(mode, r, home) for r in recipe]))
+
+
+def _in_mode_of(t: Tensor, make: Callable[[], Any]) -> Any:
+    """As in eager, what views a tensor made outside inference mode has its version counter also inside it, and the
+    reverse."""
+    if torch.is_inference_mode_enabled() == t.is_inference():
+        return make()
+    with torch.inference_mode(t.is_inference()):
+        return make()
 
 
 def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
