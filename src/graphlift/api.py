@@ -118,9 +118,8 @@ class Settings:
         return share_module(module, self._wrap(_root(module, label), module, label), self)
 
     def compile_forward(self, module: nn.Module) -> Any:
-        """`module.forward`, looked up at each call, compiled."""
-        label = f"{type(module).__name__}.forward"
-        return self._wrap(_forward_root(module, label), module.forward, label)
+        """The method `module.forward`, compiled; whatever replaces it later may call this one."""
+        return self.callable(module.forward)
 
     def callable(self, fn: Callable[..., Any], **listeners: Any) -> Any:
         """A CompiledCallable for any callable."""
@@ -292,10 +291,6 @@ def _fresh(template: Any, target: Any, label: str) -> FunctionType:
 
 def _root(target: Callable[..., Any], label: str) -> FunctionType:
     return _fresh(lambda *args, **kwargs: target(*args, **kwargs), target, label)
-
-
-def _forward_root(module: nn.Module, label: str) -> FunctionType:
-    return _fresh(lambda *args, **kwargs: module.forward(*args, **kwargs), module, label)
 
 
 def _place(target: Any, name: str) -> tuple[str, int]:

@@ -117,7 +117,10 @@ def _plain_copy(module: CompiledModule, copier: Callable[[nn.Module], nn.Module]
 
 
 class _CompiledForward:
-    """`compiled.forward`: the original's forward, compiled on first use. An instance attribute takes precedence."""
+    """`compiled.forward`: the original's forward, compiled on first use. An instance attribute takes precedence.
+
+    As any bound method it stays what it was when it was taken: a wrapper assigned to `forward` may call it.
+    """
 
     def __init__(self, plain: type[nn.Module]) -> None:
         self.plain = plain
@@ -128,7 +131,8 @@ class _CompiledForward:
         original, settings = module._graphlift_original, module._graphlift_settings
         if original is None or settings is None:
             return types.MethodType(self.plain.forward, module)
-        if module._graphlift_forward is None:
+        known: Any = module._graphlift_forward
+        if known is None or known._graphlift_original != original.forward:
             object.__setattr__(module, "_graphlift_forward", settings.compile_forward(original))
         return module._graphlift_forward
 

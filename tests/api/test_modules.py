@@ -291,6 +291,19 @@ def test_module_with_slots_cannot_change_its_class() -> None:
         compiled.__class__ = Other
 
 
+def test_forward_may_be_wrapped_in_place(pair: tuple[Net, Any]) -> None:
+    """As accelerate does for autocast: what is assigned to `forward` calls the one that was there."""
+    net, compiled = pair
+    expected = net(X)
+    for seam in (compiled, net):
+        inner = seam.forward
+        seam.forward = lambda x, inner=inner: inner(x) + 1
+        torch.testing.assert_close(seam(X), expected + 1)
+        torch.testing.assert_close(compiled(X), expected + 1)
+        del seam.forward
+    torch.testing.assert_close(compiled.forward(X), expected)
+
+
 def test_signature_is_the_originals(pair: tuple[Net, Any]) -> None:
     import inspect
 
