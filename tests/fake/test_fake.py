@@ -92,6 +92,9 @@ IMAGE = torch.randn(2, 3, 8, 8)
         (lambda a: a[torch.tensor([0, 2])], (G,)),
         (lambda a: a.is_contiguous(), (X.t(),)),
         (lambda a: torch.nn.LSTM(4, 5)(a)[0].shape, (torch.randn(3, 2, 4),)),
+        (lambda a, w: torch.histogram(a, 5, weight=w), (X, torch.rand(3, 4))),
+        (lambda a, bins: torch.histogram(a, bins), (X, torch.linspace(0, 1, 4))),
+        (lambda a: torch.histogramdd(a, [2, 3]), (torch.randn(5, 2),)),
     ],
 )
 def test_metadata_is_eagers(f: Callable[..., Any], args: tuple) -> None:
