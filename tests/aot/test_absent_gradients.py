@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -36,3 +38,21 @@ def test_gradients_that_do_not_arrive_are_none(backend: str, used: tuple[int, ..
     for name, grad in eager.items():
         if grad is not None:
             torch.testing.assert_close(got[name], grad)
+
+
+def test_zeros_where_a_gradient_is_absent_have_its_strides() -> None:
+    """The diagonal is written through strides, which say where the gradient of the transposed input lies."""
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        y.fill_diagonal_(9)
+        return x.index_put((torch.tensor([0, 0]),), y[:2], accumulate=True)
+
+    def run(fn: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
+        w = torch.arange(12.0).view(4, 3).requires_grad_()
+        out = fn(torch.zeros(3, 4), (w * 0.5).t())
+        (out * torch.arange(12.0).view(3, 4)).sum().backward()
+        return w.grad
+
+    expected = run(f)
+    for backend in ("aot_eager", "auto"):
+        torch.testing.assert_close(run(graphlift.compile(f, backend=backend)), expected)

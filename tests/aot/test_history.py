@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -126,3 +127,20 @@ def test_anomaly_detection_sees_every_gradient(before: bool) -> None:
     x = torch.ones(3, requires_grad=True)
     compiled(x).backward()
     torch.testing.assert_close(x.grad, torch.full((3,), 0.5))
+
+
+def test_a_view_of_what_changed_its_shape_without_grad_has_a_history() -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        with torch.no_grad():
+            y.unsqueeze_(0)
+        return y.swapaxes(0, -1)
+
+    def run(fn: Callable[[Tensor], Tensor]) -> Tensor | None:
+        x = torch.arange(6.0).view(2, 3).requires_grad_()
+        y = fn(x)
+        assert not y.is_leaf
+        (y * torch.arange(6.0).view(3, 2, 1)).sum().backward()
+        return x.grad
+
+    torch.testing.assert_close(run(graphlift.compile(f, backend="aot_eager")), run(f))

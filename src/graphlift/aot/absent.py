@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..fake import Spec
 from ..fake.ops import aten
+from ..fake.spec import make_spec
+from ..shapes.expr import contiguous_strides
 from .ir import BACKWARD, Op, Value, inputs_of, rewritten
 from .views import same_layout
 
@@ -36,19 +39,28 @@ def without(
                 env[op.outs[0]] = other
                 continue
         for v in dict.fromkeys(missing):
-            zero = _zeros(v)
-            kept.append(zero)
-            env[v] = zero.outs[0]
+            zeros = _zeros(v.spec)
+            kept.extend(zeros)
+            env[v] = zeros[-1].outs[0]
         kept.append(rewritten(op, env))
     found = [None if g is None or g in absent else env.get(g, g) for g in grads]
     return _needed(kept, found), found
 
 
-def _zeros(like: Value) -> Op:
-    spec = like.spec
-    op = Op(
-        aten.full.default, (list(spec.shape), 0), {"dtype": spec.dtype, "device": spec.device}, BACKWARD, None
-    )
+def _zeros(spec: Spec) -> list[Op]:
+    """Zeros in the given strides, which later operators may rely on."""
+    shape, stride, offset = spec.shape, spec.stride, spec.offset
+    if stride == contiguous_strides(shape) and offset == 0:
+        return [_full(spec)]
+    memory = _full(make_spec((spec.span(),), (1,), 0, spec.dtype, spec.device))
+    view = Op(aten.as_strided.default, (memory.outs[0], shape, stride, offset), {}, BACKWARD, None)
+    view.outs.append(Value(make_spec(shape, stride, offset, spec.dtype, spec.device), view))
+    return [memory, view]
+
+
+def _full(spec: Spec) -> Op:
+    kwargs = {"dtype": spec.dtype, "device": spec.device}
+    op = Op(aten.full.default, (list(spec.shape), 0), kwargs, BACKWARD, None)
     op.outs.append(Value(spec, op))
     return op
 

@@ -521,9 +521,8 @@ class _Outputs:
             )
             if is_view and data:
                 raise FallBack("metadata-changed", "of a tensor with views of its .data")
-            return FromSlot(
-                slot, (), Geometry(out.spec, delta, is_view, data, all(s.grad_mode for s in path))
-            )
+            tracked = all(s.grad_mode for s in path if not s.in_place)
+            return FromSlot(slot, (), Geometry(out.spec, delta, is_view, data, tracked))
         return FromSlot(slot, path)
 
     def _slot(self, fake: FakeTensor, differentiable: bool) -> int:
