@@ -1,4 +1,4 @@
-"""What backwards and hooks look at when autograd calls them, which may have changed since; and functions made inside.
+"""What backwards and hooks look at when autograd calls them, which may have changed since; and functions made or called in odd places.
 
 In: programs whose backward uses variables of theirs. Out: results and gradients, as eager's.
 """
@@ -14,6 +14,35 @@ from torch import Tensor
 from torch.autograd import Function
 
 import graphlift
+
+
+class Mapped(Function):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Fivefold.apply(grad)
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 3, 0
+
+
+class Fivefold(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * 5
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 7
 
 
 class Scaled(Function):
@@ -152,19 +181,41 @@ def through_defaults(x):
     return x
 
 
+def under_vmap(x):
+    return torch.vmap(Mapped.apply)(x)
+
+
+def under_vmap_and_grad(x):
+    return torch.func.grad(lambda t: torch.vmap(Mapped.apply)(t).sum())(x) * x
+
+
+def with_hooks_under_grad(x):
+    def loss(t):
+        y = t * 2
+        y.register_hook(lambda grad: grad * 3)
+        return y.sum()
+
+    return torch.func.grad(loss)(x) * x
+
+
+def in_a_backward(x):
+    return Mapped.apply(x) * x
+
+
 ONE_GRAPH = (made_inside, made_inside_and_not_used, through_defaults)
 OTHERS = (
     *(returned_too, of_a_class, of_a_class_attribute, counted, of_a_context, of_a_hook, of_hooks_in_a_loop),
-    behind_a_break,
+    *(behind_a_break, under_vmap, under_vmap_and_grad, with_hooks_under_grad, in_a_backward),
 )
 
 
-def _outcome(program: Callable[[Tensor], Any]) -> Any:
+def _outcome(program: Callable[[Tensor], Any], twice: bool) -> Any:
     x = torch.arange(1.0, 4.0, requires_grad=True)
     result = program(x)
     y, *rest = result if isinstance(result, tuple) else (result,)
-    (grad,) = torch.autograd.grad(y.sum(), x)
-    return y.tolist(), grad.tolist(), [item() if callable(item) else item for item in rest]
+    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=twice)
+    again = torch.autograd.grad(grad.sum(), x)[0].tolist() if grad.requires_grad else None
+    return y.tolist(), grad.tolist(), again, [item() if callable(item) else item for item in rest]
 
 
 @pytest.mark.parametrize("backend", ("eager", "auto"))
@@ -172,4 +223,4 @@ def _outcome(program: Callable[[Tensor], Any]) -> Any:
 def test_backward(program: Callable[[Tensor], Any], backend: str) -> None:
     compiled = graphlift.compile(program, backend=backend, fullgraph=program in ONE_GRAPH)
     for _ in range(2):
-        assert _outcome(compiled) == _outcome(program)
+        assert _outcome(compiled, backend == "eager") == _outcome(program, backend == "eager")

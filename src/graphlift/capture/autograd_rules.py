@@ -22,6 +22,7 @@ from .breaks import Break
 from .calls import call
 from .capture import Capture
 from .constants import FUNCTION_APPLY
+from .graph import GraphBuilder
 from .protocol import iterate
 from .rerun import MADE
 from .rules import rule
@@ -96,6 +97,8 @@ def _function_apply(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     tensors = [arg for arg in inputs if type(arg) is TensorVar]
     if kwargs:
         raise Break("unsupported-call", f"{cls.__name__}.apply with keyword arguments")
+    if type(cap.builder) is not GraphBuilder:  # which a transform asks for a rule, or autograd differentiates again
+        raise Break("unsupported-call", f"{cls.__name__}.apply in an inner function")
     grad = torch.is_grad_enabled()
     needs = tuple(grad and type(arg) is TensorVar and arg.fake.requires_grad for arg in inputs)
     context = ObjectVar(FunctionCtx)
