@@ -372,10 +372,11 @@ class _Writer:
             self.put("STORE_FAST", self.frame.plain[f".stack{slot}"], at)
 
     def _live_values(self, layout: FrameLayout) -> list[tuple[str, int]]:
-        """The loads of all cells, and of the locals and stack slots that are live."""
+        """The instructions that take all cells, and the locals and stack slots that are live; a traceback may hold
+        the frame, and must not hold by it the exception that it belongs to."""
         names = layout.locals + tuple(f".stack{slot}" for slot, live in enumerate(layout.stack) if live)
         loads = [(TABLE.load_cell, self.frame.cell[name]) for name in self.frame.cells]
-        return loads + [("LOAD_FAST", self.frame.plain[name]) for name in names]
+        return loads + [(op, self.frame.plain[name]) for name in names for op in TABLE.take_fast]
 
     def _return_call(
         self, function: object, constants: tuple[object, ...], loads: list[tuple[str, int]], at: Instr
@@ -390,7 +391,7 @@ class _Writer:
             self.put_const(constant, at)
         for op, slot in loads:
             self.put(op, slot, at)
-        count = len(constants) + len(loads)
+        count = len(constants) + sum(op != "DELETE_FAST" for op, _ in loads)
         for op in TABLE.call:
             self.put(op, count, at)
         self.put("RETURN_VALUE", 0, at)

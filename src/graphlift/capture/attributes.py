@@ -7,6 +7,7 @@ Always: no user code runs for real; what a lookup depended on (instance keys, MR
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import sys
@@ -228,7 +229,7 @@ def builtin_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
     if isinstance(raw, types.FunctionType):
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
     if isinstance(raw, types.ClassMethodDescriptorType):
-        return MethodVar(ConstVar(raw), ConstVar(cls, Const(cls, cls.__name__)))
+        return MethodVar(ConstVar(raw), ConstVar.known(cls))
     if type(raw) in PLAIN_CONSTANTS:
         return cap.from_python(raw)
     if type(obj) is DequeVar and name == "maxlen":
@@ -257,9 +258,7 @@ def _object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
     fallback = cap.type_attr(obj.cls, "__getattr__")
     try:
         if isinstance(getter, types.FunctionType):
-            return inline(
-                cap, ConstVar(getter, Const(getter, getter.__qualname__)), [obj, ConstVar(name)], {}
-            )
+            return inline(cap, ConstVar.known(getter), [obj, ConstVar(name)], {})
         found = object_attr(cap, obj, name)
     except Raised as raised:
         if fallback is ABSENT or not issubclass(python_type(raised.value), AttributeError):
@@ -286,9 +285,7 @@ def _attr_fallback(cap: Capture, obj: ObjectVar, name: str, fallback: Any) -> Tr
     if fallback is torch.nn.Module.__getattr__:
         return _module_attr(cap, obj, name)
     if isinstance(fallback, types.FunctionType):
-        return inline(
-            cap, ConstVar(fallback, Const(fallback, fallback.__qualname__)), [obj, ConstVar(name)], {}
-        )
+        return inline(cap, ConstVar.known(fallback), [obj, ConstVar(name)], {})
     if isinstance(fallback, C_METHODS):  # __getattr__ = dict.__getitem__
         return _call(cap, MethodVar(ConstVar(fallback), obj), [ConstVar(name)])
     if fallback is not ABSENT:
@@ -333,13 +330,11 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
     if kind is staticmethod:
         return wrap_class_value(cap, cls, name, raw.__func__)
     if kind is classmethod:
-        return MethodVar(
-            wrap_class_value(cap, cls, name, raw.__func__), ConstVar(cls, Const(cls, cls.__name__))
-        )
+        return MethodVar(wrap_class_value(cap, cls, name, raw.__func__), ConstVar.known(cls))
     if isinstance(raw, C_METHODS):
         return MethodVar(ConstVar(raw), obj)
     if isinstance(raw, types.ClassMethodDescriptorType):
-        return MethodVar(ConstVar(raw), ConstVar(cls, Const(cls, cls.__name__)))
+        return MethodVar(ConstVar(raw), ConstVar.known(cls))
     if isinstance(raw, C_DATA):
         return _c_attribute(cap, raw, obj, cls, name)
     if kind is _CACHED_PROPERTY and type(obj) is ObjectVar:
@@ -357,8 +352,8 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
         descriptor = wrap_class_value(cap, cls, name, raw)
         return inline(
             cap,
-            ConstVar(getter, Const(getter, getter.__qualname__)),
-            [descriptor, obj, ConstVar(cls, Const(cls, cls.__name__))],
+            ConstVar.known(getter),
+            [descriptor, obj, ConstVar.known(cls)],
             {},
         )
     if isinstance(raw, (types.BuiltinFunctionType, type)):
@@ -369,7 +364,7 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
 def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> Tracker | None:
     """A slot or a C-level attribute of an instance."""
     if name == "__class__":
-        return ConstVar(cls, Const(cls, cls.__name__))
+        return ConstVar.known(cls)
     if type(obj) is not ObjectVar:
         raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
     if name == "__dict__":
@@ -470,11 +465,9 @@ def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:
     if name in _TYPE_NAMES or name == "__class__":
         return cap.from_python(getattr(cls, name)) if name != "__class__" else ConstVar(meta)
     if isinstance(cls, enum.EnumMeta) and isinstance(cls.__dict__.get("_member_map_", {}).get(name), cls):
-        return ConstVar(cls.__members__[name], Const(cls.__members__[name], f"{cls.__name__}.{name}"))
+        return ConstVar.known(cls.__members__[name], f"{cls.__name__}.{name}")
     if meta_raw is not ABSENT and type(meta_raw) is property:
-        return _call(
-            cap, wrap_class_value(cap, meta, name, meta_raw.fget), [ConstVar(cls, Const(cls, cls.__name__))]
-        )
+        return _call(cap, wrap_class_value(cap, meta, name, meta_raw.fget), [ConstVar.known(cls)])
     if name == "__dict__":
         raise Break("unsupported-attribute", f"{cls.__name__}.__dict__")
     raw = cap.type_attr(cls, name)
@@ -485,12 +478,12 @@ def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:
         if isinstance(fallback, types.FunctionType):
             return _call(
                 cap,
-                ConstVar(fallback, Const(fallback, name)),
-                [ConstVar(cls, Const(cls, cls.__name__)), ConstVar(name)],
+                ConstVar.known(fallback, name),
+                [ConstVar.known(cls), ConstVar(name)],
             )
         return None
     if isinstance(meta_raw, (types.FunctionType, *C_METHODS)):
-        return MethodVar(wrap_class_value(cap, meta, name, meta_raw), ConstVar(cls, Const(cls, cls.__name__)))
+        return MethodVar(wrap_class_value(cap, meta, name, meta_raw), ConstVar.known(cls))
     if isinstance(meta_raw, C_DATA):
         try:
             return cap.from_python(getattr(cls, name))
@@ -502,7 +495,7 @@ def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:
 def _from_class(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
     if isinstance(raw, staticmethod):
         return wrap_class_value(cap, cls, name, raw.__func__)
-    this = ConstVar(cls, Const(cls, cls.__name__))
+    this = ConstVar.known(cls)
     if isinstance(raw, classmethod):
         return MethodVar(wrap_class_value(cap, cls, name, raw.__func__), this)
     if isinstance(raw, types.ClassMethodDescriptorType):
@@ -510,7 +503,7 @@ def _from_class(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
     getter = cap.type_attr(type(raw), "__get__")
     if isinstance(getter, types.FunctionType) and type(raw) is not _CACHED_PROPERTY:
         descriptor = wrap_class_value(cap, cls, name, raw)
-        return inline(cap, ConstVar(getter, Const(getter, getter.__qualname__)), [descriptor, NONE, this], {})
+        return inline(cap, ConstVar.known(getter), [descriptor, NONE, this], {})
     return wrap_class_value(cap, cls, name, raw)
 
 
@@ -618,9 +611,7 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
                 return wrap_class_value(cap, base, name, raw.__func__)
             if isinstance(raw, (classmethod, types.ClassMethodDescriptorType)):
                 func = raw.__func__ if isinstance(raw, classmethod) else raw
-                return MethodVar(
-                    wrap_class_value(cap, base, name, func), ConstVar(cls, Const(cls, cls.__name__))
-                )
+                return MethodVar(wrap_class_value(cap, base, name, func), ConstVar.known(cls))
             if is_class:
                 return wrap_class_value(cap, base, name, raw)
             return bind_descriptor(cap, raw, self_var, base, name)
@@ -668,9 +659,7 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
     elif type(obj) is ObjectVar:
         setter = cap.type_attr(obj.cls, "__setattr__")
         if isinstance(setter, types.FunctionType):
-            inline(
-                cap, ConstVar(setter, Const(setter, setter.__qualname__)), [obj, ConstVar(name), value], {}
-            )
+            inline(cap, ConstVar.known(setter), [obj, ConstVar(name), value], {})
         else:
             object_set_attr(cap, obj, name, value)
     elif type(obj) is FunctionVar:
@@ -741,7 +730,7 @@ def _write_class(cap: Capture, obj: ConstVar, name: str, value: Tracker | None) 
     method = cap.type_attr(type(obj.value), "__delattr__" if value is None else "__setattr__")
     if isinstance(method, types.FunctionType):
         args = [obj, ConstVar(name)] if value is None else [obj, ConstVar(name), value]
-        inline(cap, ConstVar(method, Const(method, method.__qualname__)), args, {})
+        inline(cap, ConstVar.known(method), args, {})
     else:
         set_class_attr(cap, obj.value, name, value)
 
@@ -767,7 +756,7 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
         if isinstance(setter, types.FunctionType):
             inline(
                 cap,
-                ConstVar(setter, Const(setter, name)),
+                ConstVar.known(setter, name),
                 [wrap_class_value(cap, obj.cls, name, raw), obj, value],
                 {},
             )
@@ -812,7 +801,7 @@ def del_attr(cap: Capture, obj: Tracker, name: str) -> None:
         return
     deleter = cap.type_attr(obj.cls, "__delattr__")
     if isinstance(deleter, types.FunctionType):
-        inline(cap, ConstVar(deleter, Const(deleter, deleter.__qualname__)), [obj, ConstVar(name)], {})
+        inline(cap, ConstVar.known(deleter), [obj, ConstVar(name)], {})
         return
     object_del_attr(cap, obj, name)
 
@@ -833,7 +822,7 @@ def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str) -> None:
     if not isinstance(deleter, types.FunctionType):
         raise Break("attribute-mutation", f"del {name} of {cls.__name__}")
     descriptor = wrap_class_value(cap, cls, name, raw)
-    inline(cap, ConstVar(deleter, Const(deleter, deleter.__qualname__)), [descriptor, obj], {})
+    inline(cap, ConstVar.known(deleter), [descriptor, obj], {})
 
 
 def write_slot(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
@@ -864,8 +853,13 @@ def _no_dict(cap: Capture, cls: type, name: str) -> Raised:
 
 
 def write_cell(cap: Capture, cell: CellVar, value: Tracker | None) -> None:
-    cell.content = value
+    if cell.real is not None and not cell.written:
+        with contextlib.suppress(ValueError):
+            cap.let_go(cell.real.cell_contents)
+    old, cell.content = cell.content, value
     cell.loaded = True
+    if cap.mortal and old is not None:
+        cap.drop(old)
     if cell.real is not None:
         cell.written = True
         cap.mark_changed(cell)

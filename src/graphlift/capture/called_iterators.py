@@ -11,7 +11,7 @@ from typing import Any
 from .breaks import Break, Exhausted, Raised
 from .capture import Capture
 from .frame import IteratorVar, SeqIter
-from .trackers import Tracker
+from .trackers import DictVar, SetVar, Tracker
 
 
 class CalledIter(IteratorVar):
@@ -85,7 +85,7 @@ class FixedIter(SeqIter):
 
     def measure(self) -> int:
         owner: Any = self.owner
-        return len(owner.known if hasattr(owner, "known") else getattr(owner, "items", ()))
+        return len(owner.known if type(owner) in (DictVar, SetVar) else getattr(owner, "items", ()))
 
     def next(self, cap: Capture) -> Tracker:
         if self.measure() != self.length:

@@ -27,8 +27,9 @@ from . import polyfills
 from .arity import arrange
 from .attributes import bind_descriptor, python_type, wrap_class_value
 from .breaks import Break, Raised
-from .capture import DIRECT, Capture, Link, NotConst, has_finalizer
+from .capture import DIRECT, Capture, Link, NotConst
 from .constants import FUNCTION_APPLY, NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
+from .endings import has_finalizer
 from .frame import inline, resume_callee
 from .overriding import LEAF_MODULES, is_modelled, is_seen
 from .pure import is_pure
@@ -340,7 +341,7 @@ def _call_marked(cap: Capture, fn: ConstVar, mark: str, args: Args, kwargs: Kwar
         original: Any = getattr(value, "_torchdynamo_orig_callable", None)
         if original is not None and (original.__module__ or "").startswith("torch.optim."):
             # Not the user's mark: torch.compile, once used, keeps parts of torch's optimizers from itself.
-            return call(cap, ConstVar(original, Const(original, original.__qualname__)), args, kwargs)
+            return call(cap, ConstVar.known(original), args, kwargs)
         raise Break("disabled-function", getattr(value, "__qualname__", repr(value)), at_once=True)
     if mark == "allow_in_graph":
         return cap.emit("call_function", value, args, kwargs, value)
@@ -541,11 +542,11 @@ def construct(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
     from .class_rules import enum_call
 
     meta_call = cap.type_attr(type(cls), "__call__")
-    this = ConstVar(cls, Const(cls, cls.__name__))
+    this = ConstVar.known(cls)
     if isinstance(meta_call, types.FunctionType):
         if isinstance(cls, enum.EnumMeta):
             return enum_call(cap, cls, args, kwargs) or _construct_constant(cap, cls, args, kwargs)
-        made = ConstVar(meta_call, Const(meta_call, meta_call.__qualname__))
+        made = ConstVar.known(meta_call)
         return inline(cap, made, [this, *args], kwargs, link)
     if meta_call is not type.__call__ and not isinstance(cls, enum.EnumMeta):
         bound = bind_descriptor(cap, meta_call, this, type(cls), "__call__")
@@ -574,7 +575,7 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         from .class_rules import make_class
 
         return make_class(cap, cls, args, kwargs)
-    this = ConstVar(cls, Const(cls, cls.__name__))
+    this = ConstVar.known(cls)
     numpy_constant = issubclass(cls, (np.generic, np.dtype, np.finfo, np.iinfo))
     if issubclass(cls, torch.Tensor) or cls in PLAIN_CONSTANTS or numpy_constant:
         if cls in PLAIN_CONSTANTS or numpy_constant:

@@ -44,7 +44,6 @@ from ..guards import (
     TypeIs,
     gives,
 )
-from ..guards._guards import Check
 from ..shapes.expr import Real, SizeLike, Symbol
 from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
@@ -58,6 +57,7 @@ from .constants import (
     is_static_type,
 )
 from .dynamic import Choice, SizePolicy
+from .endings import held, is_noticed, reached
 from .graph import GraphBuilder
 from .graph_values import contains_tensor, to_graph, wrap_result
 from .overriding import active_modes, mode_tracker, overrides
@@ -181,7 +181,7 @@ class Capture:
         self.looked_at: list[tuple[str, Any, int]] = []
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
-        self.mortal: set[int] = set()  # those of them whose end runs code
+        self.mortal: set[int] = set()  # those of them whose end runs code, or that of what only they hold
         self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
         self.valued: set[int] = set()  # containers whose value is being made
         self.outside = sys.exception()  # what a caller of the frame handles
@@ -618,21 +618,24 @@ class Capture:
         return var
 
     def enter_with(self, values: tuple[Any, ...]) -> None:
-        """Remember what the frame is entered with: the region holds it to its end."""
-        self.given = [value for value in values if type(value) not in PLAIN_CONSTANTS]
-        self.mortal = {id(value) for value in self.given if has_finalizer(type(value)) or _is_watched(value)}
+        """Remember what a frame is entered with: the region holds it to its end."""
+        new = [value for value in values if type(value) not in PLAIN_CONSTANTS]
+        self.given += new
+        self.mortal.update(id(value) for value in new if is_noticed(value))
 
     def let_go(self, value: Any) -> None:
         """The region drops a reference to a pre-existing object, which is replayed at its end."""
-        if has_finalizer(type(value)) or _is_watched(value):
-            what = f"a {type(value).__name__} is let go, whose __del__ or callbacks of weak references may run then"
+        if is_noticed(value):
+            what = f"a {type(value).__name__} is let go, whose end may run a __del__, a finally or a callback then"
             raise Break("unsupported-mutation", what)
 
-    def drop(self, tracker: Tracker | None) -> None:
-        """A frame drops a value; asked only where the frame was entered with objects that notice it."""
-        value = tracker.obj if type(tracker) is ObjectVar else getattr(tracker, "value", None)
-        if id(value) in self.mortal:
-            self.let_go(value)
+    def drop(self, *gone: Any, frame: Any = None, result: Tracker | None = None) -> None:
+        """Values have left a frame, or a frame has returned; asked only where the frame was entered with `mortal`."""
+        lost = reached(self, gone or (frame,))[1] & self.mortal
+        lost -= held(self, result, without=frame)[1] if lost else set()
+        for value in self.given:
+            if id(value) in lost:
+                self.let_go(value)
 
     def dict_set(self, var: DictVar, key: Any, value: Tracker) -> None:
         if var.real is not None:
@@ -818,25 +821,6 @@ class Capture:
         self.builder.graph.create_node("call_function", fn, args, {})
         self.state_log.append((fn, args))
         return result
-
-
-def has_finalizer(cls: type) -> bool:
-    """Whether instances run code of the program's when they end."""
-    return isinstance(getattr(cls, "__del__", None), types.FunctionType)
-
-
-def _is_watched(value: Any) -> bool:
-    """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`.
-
-    The callbacks of guards, ours and those of torch.compile, are nobody's business."""
-    if isinstance(value, type):  # they are in the caches of their abstract bases
-        return False
-    told: list[Any] = [ref.__callback__ for ref in weakref.getweakrefs(value) if ref.__callback__ is not None]
-    return not all(
-        type(getattr(call, "__self__", None)).__module__ == Check.__module__
-        or (getattr(call, "__module__", None) or "").startswith("torch._")
-        for call in told
-    )
 
 
 def key_value(key: Any) -> Any:

@@ -192,13 +192,11 @@ def _subgroup(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 def matches(cap: Capture, error: Tracker, wanted: Tracker) -> bool:
     """``PyErr_GivenExceptionMatches``: by the classes alone, whatever their metaclasses say."""
+    return _fits(python_type(error), cap.value_of(wanted))
 
-    def fits(classes: Any) -> bool:
-        if isinstance(classes, tuple):
-            return any(map(fits, classes))
-        return classes in python_type(error).__mro__
 
-    return fits(cap.value_of(wanted))
+def _fits(cls: type, wanted: Any) -> bool:
+    return any(_fits(cls, each) for each in wanted) if isinstance(wanted, tuple) else wanted in cls.__mro__
 
 
 @rule(polyfills.matches)

@@ -6,7 +6,6 @@ Always: the shadow stack has exactly the slots that the interpreter's stack woul
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import sys
 from itertools import pairwise
@@ -21,6 +20,7 @@ from ..data import dataclass
 from ..guards import Attr, Const, DictItem, IdIs, SeqItem
 from .breaks import Break, Exhausted, Raised, Stopped
 from .capture import DIRECT, Capture, Link, NotConst
+from .endings import catches_exit
 from .trackers import (
     NONE,
     NULL,
@@ -182,7 +182,10 @@ class Frame:
         handler = instr.handler
         if handler is None:
             raise raised
+        dropped = self.stack[handler.depth :]
         del self.stack[handler.depth :]
+        if cap.mortal:
+            cap.drop(*dropped)
         if handler.push_lasti:
             self.push(ConstVar(instr.offset))
         self.push(raised.value)
@@ -414,37 +417,7 @@ class GeneratorVar(IteratorVar):
             and frame.delegate[0].cleans_up
         ):
             return True
-        instrs = frame.info.instrs
-        handler = instrs[frame.pc - 1].handler
-        while handler is not None:
-            at = handler.target
-            if instrs[at].op == "CALL_INTRINSIC_1" and instrs[at].arg == "INTRINSIC_STOPITERATION_ERROR":
-                return False  # that of every generator (3.12+), which converts a StopIteration (PEP 479)
-            # Of every `yield from` (3.12+), which raises again; or of an `except` that has ended.
-            ends = instrs[at].op == "CLEANUP_THROW" or (
-                [i.op for i in instrs[at : at + 3]] == ["COPY", "POP_EXCEPT", "RERAISE"]
-            )
-            if not ends and self._catches_exit(at):
-                return True
-            handler = instrs[at].handler
-        return False
-
-    def _catches_exit(self, at: int) -> bool:
-        """Whether a handler does anything about a GeneratorExit; `except IndexError`, say, lets it pass."""
-        instrs = self.frame.info.instrs
-        if instrs[at].op != "PUSH_EXC_INFO":
-            return True
-        at += 1
-        while instrs[at].op != "RERAISE":
-            load, match, jump = instrs[at : at + 3]
-            if (load.op, match.op, jump.op) != ("LOAD_GLOBAL", "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE"):
-                return True
-            cls = vars(builtins).get(load.arg)
-            known = isinstance(cls, type) and load.arg not in (self.frame.globals_var.real or {})
-            if not known or issubclass(GeneratorExit, cls):
-                return True
-            at = jump.arg
-        return False
+        return catches_exit(frame.info, frame.pc - 1, frame.globals_var.real or {})
 
     def close(self, cap: Capture, error: Tracker) -> None:
         """``generator.close()``; ``error`` is the GeneratorExit to throw."""
@@ -755,6 +728,7 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
         result = cap.wrap(made, Attr(callee.source, "made"))  # type: ignore[arg-type]
         link = Link(result) if link is DIRECT else None
     frame.link = link
+    cap.enter_with(handover.args)
     enter(frame, point, values, cells, cap)
     _, value = frame.run(cap)
     assert value is not None

@@ -8,7 +8,6 @@ to Python, which knows.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 from ..guards import Call, WeakTarget, _guards, gives
@@ -16,72 +15,24 @@ from .attributes import PROXIES, python_type
 from .breaks import Break
 from .calls import INSTANCE_CALLS, Args, Kwargs, call
 from .capture import Capture, Link
+from .endings import held
 from .protocol import compare, is_same
 from .residual import OBJECT_BUILDERS, Residual
 from .rules import rule
 from .trackers import (
     NONE,
-    CellVar,
     ConstVar,
-    LazyVar,
-    ListVar,
     ObjectVar,
     Tracker,
-    TrackerKey,
     describe,
 )
 
 REFERENCES = (weakref.ref, weakref.KeyedRef)
 
 
-# --- what is held ---------------------------------------------------------------------------------------------------
-
-
-def _parts(tracker: Any) -> Iterator[Any]:
-    """What a tracked object holds, as far as the region knows it."""
-    if type(tracker) is ObjectVar:
-        if tracker.cls in (*REFERENCES, *PROXIES):
-            return
-        yield from (tracker.attrs, tracker.payload, *tracker.slots.values())
-    elif type(tracker) is CellVar:
-        yield tracker.content
-    for name in ("func", "self_var", "owner", "frame", "watched"):
-        yield getattr(tracker, name, None)
-    for name in ("closure", "defaults", "parts", "tail", "stack", "handled"):
-        yield from getattr(tracker, name, None) or ()
-    items = tracker._items if type(tracker) is ListVar else getattr(tracker, "items", None)
-    yield from items if isinstance(items, list) else ()
-    for name in ("known", "kwdefaults", "locals", "cells"):
-        found = getattr(tracker, name, None)
-        if isinstance(found, dict):
-            yield from found.values()
-            yield from (key.tracker for key in found if isinstance(key, TrackerKey))
-
-
-def _held(cap: Capture) -> tuple[set[int], set[int]]:
-    """Ids of the trackers, and of the real objects, that the live frames and their globals lead to."""
-    queue: list[Any] = [*cap.frames, *cap.globals_memo.values()]
-    trackers: set[int] = set()
-    real: set[int] = set()
-    while queue:
-        each = queue.pop()
-        if each is None or id(each) in trackers:
-            continue
-        trackers.add(id(each))
-        if type(each) is LazyVar:
-            real.add(id(each.value))
-            each = cap.memo.get(id(each.value))
-            if each is None or id(each) in trackers:
-                continue
-            trackers.add(id(each))
-        queue.extend(_parts(each))
-    real.update(key for key, tracker in cap.memo.items() if id(tracker) in trackers)
-    return trackers, real
-
-
 def _is_held(cap: Capture, target: Tracker | None, value: Any) -> bool:
     """Whether the target of a reference is sure to live: it is seen, or the region has let go of nothing."""
-    trackers, real = _held(cap)
+    trackers, real = held(cap)
     if (target is not None and id(target) in trackers) or (value is not None and id(value) in real):
         return True
     return value is not None and not cap.changed and all(id(given) in real for given in cap.given)

@@ -159,7 +159,8 @@ slot_values(_PyInterpreterFrame *frame, PyObject *slots)
 }
 
 /* hand_over_live(find, local_slots, value_slots, cell_slots): as hand_over, reading the calling frame itself.
- * `find` gets, for each local, whether it is bound, and returns the code to go on with. */
+ * `find` gets, for each local, whether it is bound, and returns the code to go on with. The values are moved: a
+ * traceback may hold the frame, and must not hold by it the exception that it belongs to. */
 static PyObject *
 frame_hand_over_live(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -194,13 +195,15 @@ frame_hand_over_live(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     }
     Py_ssize_t next = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *value = frame->localsplus[PyLong_AsSsize_t(PyTuple_GET_ITEM(args[1], i))];
+        PyObject **slot = &frame->localsplus[PyLong_AsSsize_t(PyTuple_GET_ITEM(args[1], i))];
         if (PyTuple_GET_ITEM(bound, i) == Py_True) {
-            PyTuple_SET_ITEM(all, next++, Py_NewRef(value));
+            PyTuple_SET_ITEM(all, next++, *slot);
+            *slot = NULL;
         }
     }
     for (Py_ssize_t i = 0; i < more; i++) {
         PyTuple_SET_ITEM(all, next++, Py_NewRef(PyTuple_GET_ITEM(values, i)));
+        Py_CLEAR(frame->localsplus[PyLong_AsSsize_t(PyTuple_GET_ITEM(args[2], i))]);
     }
     result = make_handover(code, frame->f_globals, closure, Py_NewRef(all));
 done:

@@ -85,6 +85,8 @@ def _star_arguments(cap: Capture, fn: Tracker, packed: Tracker) -> list[Tracker]
 
 @op("RETURN_VALUE")
 def _return_value(cap: Capture, frame: Frame, arg: Any) -> str:
+    if cap.mortal and not frame.is_root:
+        cap.drop(frame=frame, result=frame.stack[-1])
     return RETURN
 
 

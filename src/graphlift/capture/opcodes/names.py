@@ -72,16 +72,17 @@ def _load_fast(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("STORE_FAST")
 def _store_fast(cap: Capture, frame: Frame, name: str) -> None:
-    if cap.mortal:
-        cap.drop(frame.locals.get(name))
-    frame.locals[name] = frame.stack.pop()
+    old, frame.locals[name] = frame.locals.get(name), frame.stack.pop()
+    if cap.mortal and old is not None:
+        cap.drop(old)
 
 
 @op("DELETE_FAST")
 def _delete_fast(cap: Capture, frame: Frame, name: str) -> None:
-    if cap.mortal:
-        cap.drop(frame.locals.get(name))
-    if frame.locals.pop(name, None) is None:
+    old = frame.locals.pop(name, None)
+    if cap.mortal and old is not None:
+        cap.drop(old)
+    if old is None:
         raise cap.raise_(
             UnboundLocalError,
             f"cannot access local variable '{name}' where it is not associated with a value",
@@ -197,9 +198,9 @@ def _import_from(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("POP_TOP")
 def _pop_top(cap: Capture, frame: Frame, arg: Any) -> None:
+    top = frame.stack.pop()
     if cap.mortal:
-        cap.drop(frame.stack[-1])
-    frame.stack.pop()
+        cap.drop(top)
 
 
 @op("PUSH_NULL")

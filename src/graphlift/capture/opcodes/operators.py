@@ -147,6 +147,8 @@ def _for_iter(cap: Capture, frame: Frame, target: int) -> int | None:
         item = next_item(cap, iterator)
     except Exhausted:
         frame.stack.pop()
+        if cap.mortal:
+            cap.drop(iterator)
         return target
     frame.stack.append(item)
     return None
