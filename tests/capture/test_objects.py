@@ -8,6 +8,7 @@ import fractions
 import types
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -57,6 +58,51 @@ def test_ids_as_keys(compiler):
     for other in (b, a, b):
         _, seen, found, same = compiled(torch.ones(1), a, other)
         assert seen == {id(a): "a"} and found == same == (other is a)
+
+
+ID_QUESTIONS = {
+    "equal": lambda o, ids: (id(o) == ids[0], (id(o),) == (ids[0],), [id(o)] == ids),
+    "order": lambda o, ids: (id(o) <= ids[0] <= id(o), max(id(o), ids[0]) == ids[0]),
+    "in a list": lambda o, ids: (id(o) in ids, ids.count(id(o)), id(o) in [i for i in ids]),
+    "in a set": lambda o, ids: (id(o) in {i for i in ids}, {id(o)} & set(ids) == set(ids)),
+    "in a set outside": lambda o, ids: (id(o) in ID_SET, ID_SET - {id(o)} == set()),
+    "in a dict outside": lambda o, ids: (id(o) in ID_DICT, ID_DICT.get((id(o), "w")), {**ID_DICT}.get(id(o))),
+    "other types": lambda o, ids: (id(o) == "a", id(o) != None, id(o) == id(ids), {id(o): 1}[id(o)]),  # noqa: E711
+}
+ID_SET = {id(KEYS[0])}
+ID_DICT = {(id(KEYS[0]), "w"): 1, id(KEYS[0]): 2}
+
+
+@pytest.mark.parametrize("question", ID_QUESTIONS)
+def test_ids_among_numbers_made_outside(compiler, question):
+    ask, ids = ID_QUESTIONS[question], [id(KEYS[0])]
+
+    def fn(x, o):
+        return x + 1, ask(o, ids)
+
+    compiled = compiler.compile(fn, backend="eager")
+    for key in (*KEYS, *KEYS):
+        assert compiled(torch.ones(1), key)[1] == ask(key, ids)
+
+
+def test_parametrizations_cached_for_a_block(compiler):
+    from torch.nn.utils import parametrize
+
+    def made():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        for layer in net:
+            nn.utils.parametrizations.spectral_norm(layer)
+        return net
+
+    plain, shared = made(), made()
+    compiled = compiler.compile(shared, backend="eager")
+    for module in (plain, compiled):
+        with parametrize.cached():
+            for _ in range(3):
+                module(torch.ones(1, 4))
+    for ours, theirs in zip(shared.buffers(), plain.buffers(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @program(lambda: collections.OrderedDict(a=1, b=2, c=3))

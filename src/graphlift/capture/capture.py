@@ -11,7 +11,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ from .constants import (
     PLAIN_CONSTANTS,
     READ_LATE,
     exception_values,
+    has_address,
     is_constant_key,
     is_static_type,
 )
@@ -188,6 +189,7 @@ class Capture:
         self.generators: list[Any] = []
         self.tracebacks: dict[int, OpaqueVar] = {}
         self._identity_keys: dict[int, TrackerKey] = {}
+        self.id_keys = self.address_keys = False  # see `saw_keys`
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
         self.modes += [mode_tracker(self, mode) for mode in active_modes()]
@@ -564,7 +566,7 @@ class Capture:
             return None
         assert var.real is not None and var.source is not None
         if isinstance(key, TrackerKey):
-            return self.dict_get(self.complete(var, key), key)
+            return self.dict_get(self.complete(var), key)
         if dict.__contains__(var.real, key):
             found = self.wrap(dict.__getitem__(var.real, key), DictItem(var.source, key))
             var.known[key] = found
@@ -581,7 +583,7 @@ class Capture:
             return False
         assert var.real is not None and var.source is not None
         if isinstance(key, TrackerKey):
-            return self.dict_has(self.complete(var, key), key)
+            return self.dict_has(self.complete(var), key)
         present = dict.__contains__(var.real, key)
         if id(key) not in self.made:
             self.guard(HasKey(var.source, key, present))
@@ -589,19 +591,14 @@ class Capture:
             var.absent.add(key)
         return present
 
-    def complete(self, var: DictVar, wanted: Any = None) -> DictVar:
-        """Know every key of a dict in order (guards the whole key list); ``wanted`` is what will be looked up."""
+    def complete(self, var: DictVar) -> DictVar:
+        """Know every key of a dict in order (guards the whole key list)."""
         if var.complete:
             return var
         assert var.real is not None and var.source is not None
         items = list((OrderedDict if isinstance(var.real, OrderedDict) else dict).items(var.real))
         self.guard(DictKeys(var.source, tuple(key for key, _ in items)))
-        if (
-            type(wanted) is TrackerKey
-            and type(wanted.tracker) is IdVar
-            and any(type(key) is int for key in dict.__iter__(var.real))
-        ):
-            raise Break("unsupported-object", "id() of an object looked up in a dictionary made outside")
+        self.saw_keys(dict.__iter__(var.real))
         known: dict[Any, Tracker] = {}
         for index, (key, value) in enumerate(items):
             shadow_key = (
@@ -616,6 +613,17 @@ class Capture:
         var.known = known
         var.complete = True
         return var
+
+    def saw_keys(self, keys: Iterable[Any]) -> None:
+        """Constants are keys of dictionaries or sets; a number among them could be found by the id() of an object."""
+        self.address_keys = self.address_keys or any(map(has_address, keys))
+        self.check_ids()
+
+    def check_ids(self) -> None:
+        if self.address_keys and self.id_keys:
+            raise Break(
+                "unsupported-object", "id() of an object as a key, where such numbers made outside are keys"
+            )
 
     def enter_with(self, values: tuple[Any, ...]) -> None:
         """Remember what a frame is entered with: the region holds it to its end."""
@@ -674,7 +682,7 @@ class Capture:
     def key_of(self, tracker: Tracker) -> Any:
         """The dictionary key that a tracker is; raises Break for keys whose hash is the user's own code."""
         if type(tracker) is SizeVar:
-            return self.sizes.specialize(tracker.expr, "used as a key of a dictionary or a set")
+            tracker = ConstVar(self.sizes.specialize(tracker.expr, "used as a key of a dictionary or a set"))
         tracker = self.plain(tracker)
         if type(tracker) is ObjectVar and tracker.cls is torch.Size:
             return self.value_of(tracker)
@@ -683,6 +691,7 @@ class Capture:
                 hash(tracker.value)
             except TypeError as error:
                 raise Raised(self.exception_var(error)) from None
+            self.saw_keys((tracker.value,))
             return tracker.value
         if type(tracker) is TupleVar:
             keys = [self.key_of(item) for item in tracker.items]
@@ -738,6 +747,9 @@ class Capture:
         """The key under which this very object (or its ``id()``) is found in a tracked dictionary."""
         is_id = type(tracker) is IdVar
         index = ~id(tracker.target) if is_id else id(tracker)  # type: ignore[attr-defined]
+        if is_id:
+            self.id_keys = True
+            self.check_ids()
         key = self._identity_keys.get(index)
         if key is None:
             key = self._identity_keys[index] = TrackerKey(tracker)

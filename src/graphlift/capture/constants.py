@@ -148,6 +148,17 @@ def is_static_type(cls: type) -> bool:
     return bool(cls.__flags__ & (1 << 8))  # Py_TPFLAGS_IMMUTABLETYPE
 
 
+#: Objects lie above the interpreter's own data.
+_LOWEST_ADDRESS = min(map(id, (None, int, object))) // 2
+
+
+def has_address(key: Any) -> bool:
+    """Whether a key made outside is, or contains, a number that may be the id() of an object."""
+    if type(key) in (tuple, frozenset):
+        return any(map(has_address, key))
+    return type(key) is int and key >= _LOWEST_ADDRESS
+
+
 def is_constant_key(key: Any) -> bool:
     if type(key) is tuple:
         return all(is_constant_key(item) for item in key)

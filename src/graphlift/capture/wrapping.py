@@ -181,6 +181,7 @@ def wrap_set(cap: Capture, value: Any, source: Source) -> Tracker:
     else:
         cap.guard(Length(source, len(value)))
         cap.guard(set_contents_guard(source, value))
+    cap.saw_keys(value)
     return SetVar({item: ConstVar(item) for item in value}, type(value), source, value)
 
 
@@ -200,6 +201,7 @@ def wrap_set_payload(cap: Capture, value: Any, source: Source) -> Tracker:
     if not all(map(is_constant_key, plain)):
         return OpaqueVar(value, source, "unsupported-object", "a set of objects other than constants")
     cap.guard(_holds_constant(source, frozenset, plain, f"{source.name()} == {set(plain)!r}"))
+    cap.saw_keys(plain)
     return SetVar({item: ConstVar(item) for item in base.__iter__(value)}, base, source, value)
 
 

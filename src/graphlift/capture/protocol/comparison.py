@@ -151,6 +151,8 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     fn, name, reflected = COMPARE[symbol]
     if type(left) is ConstVar and type(right) is ConstVar:
         return evaluate(cap, fn, left.value, right.value)
+    if IdVar in (type(left), type(right)):
+        return _compare_ids(cap, symbol, left, right)
     for kind in (type(left), type(right)):
         if kind in OPERATORS:
             return OPERATORS[kind](cap, symbol, left, right)
@@ -205,6 +207,17 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     )
 
 
+def _compare_ids(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
+    """The numbers are not known, only whether two are of one object and that nothing but a number equals them."""
+    if symbol in ("==", "!="):
+        if type(left) is IdVar and type(right) is IdVar:
+            return ConstVar(is_same(cap, left.target, right.target) == (symbol == "=="))
+        other = right if type(left) is IdVar else left
+        if type(other) is ConstVar and not is_number(other.value):
+            return ConstVar(symbol == "!=")
+    raise Break("unsupported-object", "id() of an object compared with another value")
+
+
 def _compare_inside(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker | None:
     """What the builtin classes say of their values, also of those inside of subclasses; None where they refuse."""
     fn, name, reflected = COMPARE[symbol]
@@ -228,8 +241,6 @@ def require_known(*operands: Tracker) -> None:
 
 
 def _identity_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
-    if type(left) is IdVar and type(right) is IdVar:
-        return is_same(cap, left.target, right.target)
     if type(left) is MethodVar and type(right) is MethodVar:
         return is_same(cap, left.self_var, right.self_var) and _identity_equal(cap, left.func, right.func)
     return is_same(cap, left, right)
