@@ -184,6 +184,32 @@ def test_sizes_that_vary_compile_twice(name: str, aot: bool) -> None:
     assert compiles(SIZE_PROGRAMS[name], [(torch.randn(n, 5),) for n in SIZES], aot) == 2
 
 
+#: name -> (program, how often it is compiled): text that is only passed on varies, text that is looked into does not.
+TEXTS: dict[str, tuple[Callable[[Tensor], Any], int]] = {
+    "f-string": (lambda x: (f"n={x.shape[0]:>4}|{x.shape[0]!r}", x + 1), 2),
+    "of a shape": (lambda x: (str(x.shape), f"{x.shape}", repr(x.size()), x + 1), 2),
+    "of a float": (lambda x: (f"{x.shape[0] / 7:.3f}", str(x.shape[0] * 0.5), x + 1), 2),
+    "format": (lambda x: (str.format("{}-{:04d} {n}", x.size(0), x.size(0) * 2, n=x.shape[0]), x + 1), 2),
+    "of an exception": (lambda x: (str(ValueError(f"bad {x.shape[0]}")), x + 1), 2),
+    "printed": (lambda x: (print(f"shape {x.shape[0]}"), x + 1), 2),
+    "a key": (lambda x: list({f"k{x.shape[0]}": x + 1}.items()), 4),
+    "compared": (lambda x: x * 2 if f"{x.shape[0]}" == "13" else x + 1, 4),
+    "its length": (lambda x: x * len(str(x.shape[0])), 4),
+    "in an inner function": (lambda x: torch.func.vmap(lambda r: r * len(f"{x.shape[0]}"))(x), 4),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_sizes(name: str) -> None:
+    fn, count = TEXTS[name]
+    graphlift.reset()
+    compiled = graphlift.compile(fn, backend="eager")
+    for n in SIZES:
+        x = torch.randn(n, 5)
+        same(compiled(x), fn(x))
+    assert len(entries(fn.__code__)) == count
+
+
 def test_in_place_operators_on_shared_memory_are_refused_as_in_eager() -> None:
     def fn(x):
         y = x.clone()

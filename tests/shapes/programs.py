@@ -643,7 +643,7 @@ def lstm_over_batches(x):
     return _LSTM(x)
 
 
-@program(versions=EACH_SIZE)
+@program()
 def lstm_cell(x):
     h, c = _CELL(x)
     return _CELL(x, (h, c))
@@ -854,7 +854,7 @@ def size_hash(x):
 # -- text --------------------------------------------------------------------------------------------------------
 
 
-@program(versions=EACH_SIZE)
+@program()
 def text_fstring(x):
     return f"rows: {x.shape[0]}", x + 1
 

@@ -103,6 +103,7 @@ from .overriding import handlers_act, handlers_off, modes_aside, plain_tensor, u
 from .real_rules import real_guards
 from .reasons import BreakReason, StackFrame
 from .region import Region
+from .reordered import LATE_TEXT, know_numbers
 from .rerun import draws, may_run_again, run_again
 from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
@@ -430,10 +431,14 @@ def _execute(
         except Break as stop:
             if not stop.frames or stop.step != cap.step:
                 raise
+            if stop.code == LATE_TEXT:
+                know_numbers(cap)
             end, reason = stop.frames, _reason(stop.code, stop.detail, stop.stack, frame)
         cap.restore_calls = snapshot.restoring_calls(cap.state_log)
         return cap, end, reason
     except Break as stop:
+        if stop.code == LATE_TEXT:
+            know_numbers(cap)
         raise _Restart(stop.step, _reason(stop.code, stop.detail, stop.stack, frame)) from None
     except Raised as raised:
         detail = f"{python_type(raised.value).__name__} leaves the function"

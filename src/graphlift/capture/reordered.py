@@ -1,6 +1,6 @@
-"""What is known only when the graph has run: text that shows tensors, and calls put off until then.
+"""What is known only when the graph has run: text that shows tensors or numbers that vary, and calls put off until then.
 
-In: tensors formatted by the program; calls of `config.reorderable_logging_functions`. Out: text that a region passes on
+In: tensors, sizes and floats formatted by the program; calls of `config.reorderable_logging_functions`. Out: text that a region passes on
 without looking at it; the calls, in their order, behind the graph. Always: both show tensors as they were when the
 program came by: where a tensor is changed later in the region, the region ends before.
 """
@@ -12,6 +12,7 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._tensor_str import PRINT_OPTS
 
 from .. import config
@@ -68,15 +69,18 @@ def seen(cap: Capture, tensor: TensorVar) -> Seen:
     return Seen(tensor, tensor.fake._version, cap.break_step())
 
 
+LATE_TEXT = "tensor-item"  # the reason of breaks where a program looks into such a text
+
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """``fn(tensor, *args)``: text."""
+    """``fn(shown, *args)``: text; `seen`: the tensor that is shown, as it was."""
 
     fn: Any
-    seen: Seen
+    shown: Tracker
+    seen: Seen | None
     args: tuple[str, ...] = ()
 
 
@@ -90,11 +94,36 @@ class LateText:
 
 def show(cap: Capture, fn: Any, tensor: TensorVar, *args: str) -> Tracker:
     """The text of a tensor."""
-    return _late(cap, (Shown(fn, seen(cap, tensor), args),))
+    return _late(cap, (Shown(fn, tensor, seen(cap, tensor), args),))
+
+
+def varies(cap: Capture, tracker: Tracker) -> bool:
+    """Whether it is a number that varies, or a plain tuple or `torch.Size` with one, whose text can be made late."""
+    if type(tracker) is ObjectVar and tracker.cls is torch.Size and tracker.payload is not None:
+        tracker = tracker.payload
+    if type(tracker) is TupleVar:
+        items = [cap.realize(item) for item in tracker.items]
+        return any(varies(cap, i) for i in items) and all(
+            type(i) is ConstVar or varies(cap, i) for i in items
+        )
+    return type(tracker) in (SizeVar, FloatVar) and type(cap.builder) is GraphBuilder
+
+
+def show_number(cap: Capture, fn: Any, number: Tracker, *args: str) -> Tracker:
+    """The text of what `varies`."""
+    return _late(cap, (Shown(fn, number, None, args),))
+
+
+def know_numbers(cap: Capture) -> None:
+    """The program looks into a text: the numbers that texts show become the ones of this call. Raises: Solved."""
+    for late in cap.texts.values():
+        for part in late.parts:
+            if type(part) is Shown and part.seen is None:
+                cap.value_of(part.shown)
 
 
 def _late(cap: Capture, parts: tuple[str | Shown | OpaqueVar, ...]) -> OpaqueVar:
-    made = OpaqueVar("", None, "tensor-item", "what the text of a tensor says")
+    made = OpaqueVar("", None, LATE_TEXT, "what the text of a tensor says")
     cap.texts[id(made)] = LateText(made, parts)
     return made
 
@@ -132,8 +161,9 @@ def text(residual: Residual, late: LateText) -> str:
         if isinstance(part, OpaqueVar):
             found.append(residual.expr(part))
             continue
-        part.seen.check()
-        given = ", ".join([residual.expr(part.seen.tensor), *map(repr, part.args)])
+        if part.seen is not None:
+            part.seen.check()
+        given = ", ".join([residual.expr(part.shown), *map(repr, part.args)])
         found.append(f"{residual.constant(part.fn)}({given})")
     return f"({' + '.join(found)})"
 

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import dataclasses
 import reprlib
+import string
 import types
 from typing import Any
 
@@ -22,7 +23,7 @@ from .capture import Capture, NotConst
 from .mirror import run
 from .protocol import evaluate, is_same, iterate, payload_of
 from .protocol.comparison import OPERATORS
-from .reordered import is_late, join, show
+from .reordered import is_late, join, show, show_number, varies
 from .rules import rule
 from .trackers import (
     Args,
@@ -35,6 +36,7 @@ from .trackers import (
     OpaqueVar,
     PrivateVar,
     SetVar,
+    SizeVar,
     TensorVar,
     Tracker,
     TupleVar,
@@ -66,6 +68,8 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return show(cap, str, obj)
     if is_late(cap, obj):
         return obj
+    if varies(cap, obj):
+        return show_number(cap, str, obj)
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__str__")
         if isinstance(raw, types.WrapperDescriptorType) and raw.__objclass__ in _PLAIN_TEXT_EXCEPTIONS:
@@ -201,6 +205,8 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
     if type(obj) is TensorVar:
         return show(cap, repr, obj)
+    if varies(cap, obj):
+        return show_number(cap, repr, obj)
     if type(obj) is ObjectVar and is_python(cap, obj, "__repr__"):
         return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
     own = _OWN_TEXTS.get(cap.type_attr(obj.cls, "__repr__")) if type(obj) is ObjectVar else None
@@ -253,6 +259,8 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return run(cap, format, args, kwargs)
     if type(obj) is TensorVar:
         return show(cap, format, obj, spec)
+    if varies(cap, obj) and _formats(obj, spec):
+        return show_number(cap, format, obj, spec)
     if is_late(cap, obj) and not spec:
         return obj
     if type(obj) is ObjectVar:
@@ -268,6 +276,50 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return _by_content(
         cap, format, [obj, ConstVar(spec)], "unsupported-call", f"formatting of a {describe(obj)}"
     )
+
+
+def _formats(number: Tracker, spec: str) -> bool:
+    """Whether the specification is one that all such numbers take: ints and floats take the same, but for integer types."""
+    if type(number) is TupleVar:
+        return spec == ""
+    try:
+        format(1 if type(number) is SizeVar else 1.5, spec)
+    except (ValueError, OverflowError):
+        return False
+    return "c" not in spec  # a character, for some ints
+
+
+def _pieces(text: str, args: Args, kwargs: Kwargs) -> list[tuple[str, Tracker | None, str]] | None:
+    """(literal, value, specification) of a format where each field is an argument; None where one is more than that."""
+    found: list[tuple[str, Tracker | None, str]] = []
+    automatic = iter(args)
+    try:
+        for literal, name, spec, conversion in string.Formatter().parse(text):
+            value: Tracker | None = None
+            if name is not None:
+                if conversion or "{" in (spec or "") or not (name == "" or name.isidentifier()):
+                    return None
+                value = next(automatic) if name == "" else kwargs[name]
+            found.append((literal, value, spec or ""))
+    except (ValueError, KeyError, StopIteration):
+        return None
+    return found
+
+
+@rule(str.format)
+def _str_format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """As an f-string where a tensor or a number that varies is shown."""
+    given = [cap.realize(a) for a in (*args, *kwargs.values())]
+    if type(given[0]) is ConstVar and any(type(a) is TensorVar or varies(cap, a) for a in given[1:]):
+        pieces = _pieces(given[0].value, args[1:], kwargs)
+        if pieces is not None:
+            texts: list[Tracker] = []
+            for literal, value, spec in pieces:
+                texts.append(ConstVar(literal))
+                if value is not None:
+                    texts.append(call(cap, ConstVar(format), [value, ConstVar(spec)], {}))
+            return join(cap, texts)
+    return run(cap, str.format, args, kwargs)
 
 
 @rule(hash)
