@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import torch
 from torch import Tensor
@@ -263,3 +264,13 @@ def test_frames_with_variables_of_one_name(x: Tensor):
 
     inner = globals()["_add"]
     return _add(x, x + 1)
+
+
+PATTERN = re.compile("a+")
+
+
+@program(breaks=True)
+def test_between_methods_of_c_classes_and_their_calls(x: Tensor):
+    sub, make = PATTERN.sub, dict.fromkeys
+    x = x + 1
+    return x * 2, sub("-", "baab" * stop()), make("ab", stop()), PATTERN.match("aa", stop()).group()

@@ -444,8 +444,11 @@ class Residual:
             and not isinstance(func.value, types.FunctionType)
             and hasattr(type(func.value), "__get__")
         ):
+            instance = self.expr(tracker.self_var)
+            # Both are given: CPython 3.11 crashes on some methods of C classes where the class is left out.
             of_class = isinstance(func.value, types.ClassMethodDescriptorType)
-            text = f"{self.expr(func)}.__get__({'None, ' if of_class else ''}{self.expr(tracker.self_var)})"
+            bound_to = f"None, {instance}" if of_class else f"{instance}, type({instance})"
+            text = f"{self.expr(func)}.__get__({bound_to})"
         else:
             text = f"{self.constant(types.MethodType)}({self.expr(func)}, {self.expr(tracker.self_var)})"
         name = self.memo[id(tracker)] = self.fresh("method")
