@@ -151,11 +151,26 @@ _row("var_mean.correction std_mean.correction max.dim min.dim median.dim mode na
     _reduction(1, 2, 2, -1)
 )
 _row("linalg_vector_norm norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype")(_reduction(2, 3))
-_row("kthvalue")(_reduction(2, 3, 2, -1))
+_smallest = _reduction(2, 3, 2, -1)
+
+
+@_row("kthvalue")
+def _kthvalue(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    shape = args[0].spec.shape
+    if shape:
+        size = shape[argument(args, kwargs, 2, "dim", -1) % len(shape)]
+        table.decide(Relation("<=", 1, args[1]))
+        table.decide(Relation("<=", args[1], size))
+    return _smallest(table, args, kwargs)
+
+
 _row(
     "sum mean prod max min median any all norm.Scalar count_nonzero scalar_tensor dist local_scalar_dense "
     "nanmedian linalg_det"
 )(lambda table, args, kwargs: ())
+
+
+_row("histc")(lambda table, args, kwargs: (argument(args, kwargs, 1, "bins", 100),))
 
 
 @_row("topk")

@@ -147,22 +147,19 @@ def _expand(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
     new = len(sizes) - len(spec.shape)
     shape: list[SizeLike] = []
     stride: list[SizeLike] = []
-    for i, size in enumerate(sizes):
-        if i < new:
-            shape.append(size)
-            stride.append(0)
-            continue
-        old, step = spec.shape[i - new], spec.stride[i - new]
+    for i, size in reversed(list(enumerate(sizes))):
+        if i >= new:
+            old, step = spec.shape[i - new], spec.stride[i - new]
+        else:
+            old, step = 1, shape[0] * stride[0] if shape else 0
         if size == -1 or size == old:
-            shape.append(old)
-            stride.append(step)
+            size = old
         elif old == 1:
-            shape.append(size)
-            stride.append(0)
+            step = 0
         else:
             require_equal(table, old, size)
-            shape.append(size)
-            stride.append(step)
+        shape.insert(0, size)
+        stride.insert(0, step)
     return Layout(tuple(shape), tuple(stride), spec.offset)
 
 
