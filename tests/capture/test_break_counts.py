@@ -406,7 +406,7 @@ def never_the_same(x: Tensor, n: int) -> Any:
     for i in range(n):
         factor *= 0.75
         x = scaled(x, factor)
-        texts.append(f"{i}:{factor}")
+        texts.append(len(f"{i}:{factor}"))
     return x, factor, texts
 
 
@@ -508,3 +508,24 @@ def test_whatever_is_done_with_an_integer_that_varies(use: str) -> None:
     compiled = graphlift.compile(fn, backend="eager")
     for n in (0, 1, 2, 3, 5, 7, 8, 9, 11, 12, 13, 40, 3, 0):
         assert_equal(compiled(X(), n), fn(X(), n))
+
+
+def test_train_step_breaks_at_backward_alone() -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> Any:
+        loss = model(x).square().sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach(), [p.clone() for p in model.parameters()]
+
+    def trained(run: Callable[..., Any]) -> Any:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        return [run(model, optimizer, torch.randn(2, 3)) for _ in range(4)]
+
+    recorder = Recorder()
+    assert_equal(trained(recorder.compile(step)), trained(step))
+    assert {r.break_reason.code for r in recorder.regions if r.break_reason} == {"backward-call"}
+    assert recorder.runs == 4 * 2

@@ -306,7 +306,8 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
         late = LATE_RULES.get(f"{module}.{value.__qualname__}")
         if late is not None:
             return late(cap, value, args, kwargs)
-        raise Break("unsupported-call", f"{module}.{value.__qualname__}", at_once=True)
+        code = "backward-call" if value is torch.autograd.backward else "unsupported-call"
+        raise Break(code, f"{module}.{value.__qualname__}", at_once=True)
     return inline(cap, fn, args, kwargs, link)
 
 
@@ -438,10 +439,11 @@ BREAKING_TENSOR_METHODS: dict[str, str] = {
     **dict.fromkeys(
         "__array__ data_ptr storage untyped_storage _typed_storage storage_type __reduce_ex__ __dlpack__ "
         "share_memory_ is_shared set_ apply_ map_ map2_ resize_ resize_as_ __repr__ __str__ __format__ record_stream pin_memory "
-        "backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ _make_subclass as_subclass "
+        "register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ _make_subclass as_subclass "
         "__dlpack_device__ module_load __setstate__ _set_version sparse_resize_ __delitem__ __getstate__ copy_to_host".split(),
         "unsupported-call",
     ),
+    "backward": "backward-call",
     **dict.fromkeys(
         "nonzero masked_select unique unique_consecutive equal allclose argwhere".split(), "data-dependent-op"
     ),

@@ -591,6 +591,34 @@ f(torch.ones(3, requires_grad=True))
 """,
         ),
         Reason(
+            "backward-call",
+            "backward() in the captured code",
+            "It runs the backward of what came before, and adds to the `.grad` of every leaf that the history leads to, "
+            "which only autograd knows.",
+            "Nothing need be done: the forward, its backward and what follows, such as the optimizer's step, are compiled "
+            "all the same. Where gradients are used as values, `torch.autograd.grad` is captured.",
+            example="""\
+w = torch.ones(3, requires_grad=True)
+
+@graphlift.compile
+def f(x):
+    (w * x).sum().backward()
+    return w.grad * 2
+
+f(torch.ones(3))
+""",
+            fixed="""\
+w = torch.ones(3, requires_grad=True)
+
+@graphlift.compile
+def f(x):
+    (grad,) = torch.autograd.grad((w * x).sum(), w)
+    return grad * 2
+
+f(torch.ones(3))
+""",
+        ),
+        Reason(
             "unsupported-call",
             "call that cannot be inlined",
             "The callee's arguments, defaults or body use something that capture does not support.",
@@ -628,6 +656,32 @@ def f(x):
     return x * 2
 
 f(torch.eye(3).to_sparse().to_dense())
+""",
+        ),
+        Reason(
+            "recurrent-sizes",
+            "recurrent network over a batch or length that varies",
+            "torch unrolls it with plain numbers of steps and rows, so that each size would be compiled for itself; eager "
+            "runs it as it is.",
+            "Compile what is around it; pad to a few sizes (graphlift.pad_to_buckets), or ask for fullgraph=True or "
+            "dynamic=False, to have each size compiled.",
+            example="""\
+net = torch.nn.GRU(4, 4)
+
+@graphlift.compile(dynamic=True)
+def f(x):
+    return net(x)[0] * 2
+
+f(torch.ones(5, 3, 4))
+""",
+            fixed="""\
+net = torch.nn.GRU(4, 4)
+
+@graphlift.compile(dynamic=False)
+def f(x):
+    return net(x)[0] * 2
+
+f(torch.ones(5, 3, 4))
 """,
         ),
         Reason(
