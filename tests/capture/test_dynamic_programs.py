@@ -164,6 +164,7 @@ def test_numbers_under_vmap_reach_kernels() -> None:
 CELLS = {"lstm": nn.LSTMCell(5, 5), "gru": nn.GRUCell(5, 5), "rnn": nn.RNNCell(5, 5, bias=False)}
 SIZE_PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "kthvalue": lambda x: x.t().kthvalue(2)[0],
+    "kthvalue of a varying k": lambda x: x.kthvalue(x.shape[0] // 4, 0)[0],
     "mode": lambda x: x.t().mode()[0],
     "chunk": lambda x: [piece * 2 for piece in x.chunk(2)],
     "pad": lambda x: F.pad(x, (0, 0, 0, 16 - x.shape[0])),
@@ -208,6 +209,19 @@ def test_texts_of_sizes(name: str) -> None:
         x = torch.randn(n, 5)
         same(compiled(x), fn(x))
     assert len(entries(fn.__code__)) == count
+
+
+@pytest.mark.parametrize("shape", [(None, 3, 5), (3, None, 5)], ids=["batch", "length"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_recurrent_networks_over_sizes_that_vary(shape: tuple[int | None, ...], whole: bool) -> None:
+    """In eager, unless all is to be one graph, which is one per size."""
+    net = nn.LSTM(5, 7, batch_first=True)
+    backend = Counting()
+    compiled = graphlift.compile(lambda x: net(x)[0] * 2, backend=backend, fullgraph=whole)
+    for n in (*SIZES, 17, 20):
+        x = torch.randn([n if size is None else size for size in shape])
+        same(compiled(x), net(x)[0] * 2)
+    assert len(backend.graphs) == (6 if whole else 5)  # then no more
 
 
 def test_in_place_operators_on_shared_memory_are_refused_as_in_eager() -> None:

@@ -21,7 +21,7 @@ from ..bytecode import can_continue
 from ..data import dataclass
 from ..fake import DataDependent, FakeMode, Unsupported
 from ..fake.composite import ON_FAKES
-from ..fake.symbolic import plain_sizes
+from ..fake.symbolic import involved, plain_sizes
 from ..guards import (
     ABSENT,
     Attr,
@@ -107,6 +107,10 @@ class Link:
 
 #: The callee's value is that of the call.
 DIRECT = Link()
+
+
+#: What C++ code says that reads sizes as numbers, without asking.
+_NUMBERS_ONLY = "on tensor with symbolic sizes/strides"
 
 
 class NotConst(Exception):
@@ -799,7 +803,11 @@ class Capture:
             raise Break("unsupported-fake-op", str(error)) from None
         except Break:
             raise
-        except Exception as error:  # natively, so that type, text and the place are eager's
+        except Exception as error:
+            if _NUMBERS_ONLY in str(error):
+                given = involved(plain_sizes([fake_args, fake_kwargs]), [])
+                self.sizes.fix(given, "read by an operator that takes numbers only")
+            # Natively, so that type, text and the place are eager's.
             raise Break("exception-raised", f"{type(error).__name__}: {error}") from error
         found = self.sizes.asked > asked_before
         if found and type(self.builder) is not GraphBuilder:

@@ -51,9 +51,12 @@ class SizeHistory:
 
 
 class SizePolicy:
-    """The choices for one capture."""
+    """The choices for one capture; `whole`: it is to be one graph, at the price of one per size."""
 
-    def __init__(self, history: FrameHistory, dynamic: bool | None, allowed: bool = True) -> None:
+    def __init__(
+        self, history: FrameHistory, dynamic: bool | None, allowed: bool = True, whole: bool = False
+    ) -> None:
+        self.whole = whole
         self.history = history
         self.dynamic = dynamic
         self.allowed = allowed

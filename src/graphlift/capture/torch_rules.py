@@ -187,6 +187,19 @@ for _name in "nonzero masked_select unique unique_consecutive equal allclose arg
         return cap.emit("call_function", fn, args, kwargs, fn)
 
 
+for _name in "rnn_tanh rnn_relu lstm gru".split():
+    _target = getattr(torch, _name)
+
+    @rule(_target)
+    def _recurrent(cap: Capture, args: Args, kwargs: Kwargs, name: str = _name) -> Tracker:
+        x = cap.realize(args[0]) if args else NONE
+        varies = type(x) is TensorVar and x.fake.spec.symbolic
+        if varies and cap.policy is not None and not cap.policy.whole:
+            raise Break("recurrent-sizes", f"torch.{name}", at_once=True)
+        fn = getattr(torch, name)
+        return cap.emit("call_function", fn, args, kwargs, fn)
+
+
 @rule(torch.where)
 def _where(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) + len(kwargs) == 1 and not is_captured("nonzero"):
