@@ -1,6 +1,6 @@
 """The order of sets, which their history decides: how they were filled, merged and emptied.
 
-In: ways to make a set of the same numbers. Out: tests, each against eager, without and with a graph break behind the set.
+In: ways to make a set of the same numbers, and to use one from outside. Out: tests against eager, also across breaks.
 Always: iteration, text and what is made of the set have eager's order.
 """
 
@@ -77,3 +77,109 @@ def test_the_first_of_equal_items_is_kept(compiler: Compiler) -> None:
         return [[(type(item), item) for item in each] for each in sets]
 
     assert compiler.compile(fn, backend="eager")() == fn()
+
+
+def lived(seed: int) -> set[int]:
+    """A set with a history: items came and went, and were popped."""
+    rng = random.Random(seed)
+    made = added(rng.sample(range(200), rng.choice((3, 5, 9, 14, 30))))
+    for value in rng.sample(sorted(made), rng.choice((0, 1, 2))):
+        made.discard(value)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        made.add(rng.randrange(200))
+        made.pop()
+    return made
+
+
+def use_add(s: set[int]) -> Any:
+    s.add(300)
+    return list(s), sorted(s), s == {300}, 5 in s, str(s), [*(s | {5})], {**dict.fromkeys(s)}
+
+
+def use_discard(s: set[int]) -> Any:
+    s.discard(next(iter(s)))
+    s.add(77)
+    return list(s)
+
+
+def use_update(s: set[int]) -> Any:
+    s.update({77, 78})
+    s.update([79, 80], (k for k in (5, 6)), {1: 2, 55: 3})
+    return list(s)
+
+
+def use_operators(s: set[int]) -> Any:
+    s |= {77, 78}
+    s -= {max(s)}
+    s ^= {*range(10)}
+    s &= {*range(100)}
+    s |= {1: 0, 120: 0}.keys()
+    return list(s)
+
+
+def use_breaks(s: set[int]) -> Any:
+    s.add(300)
+    graphlift.graph_break()
+    s.add(301)
+    return list(s)
+
+
+def use_pop(s: set[int]) -> Any:
+    first = s.pop()
+    s.add(first)
+    return first, s.pop()
+
+
+def use_pop_of_new(s: set[int]) -> Any:
+    made = {9, 1, 17, 33}
+    first = made.pop()
+    made.add(first)
+    graphlift.graph_break()
+    return first, made.pop(), list(made)
+
+
+def use_clear(s: set[int]) -> Any:
+    s.clear()
+    s.add(33)
+    s.add(1)
+    return list(s)
+
+
+def use_copies(s: set[int]) -> Any:
+    made = {1, 77}
+    made.update(s)
+    more = set()
+    more.update(s)
+    copies = set(s), frozenset(s), s.copy(), {*s, 77}, set().union(s, [3]), s | {77}, made, more
+    return [list(each) for each in copies]
+
+
+def use_many(s: set[int]) -> Any:
+    for i in range(12):
+        s.add(i * 37 % 100)
+    return len(s)
+
+
+def use_methods(s: set[int]) -> Any:
+    s.intersection_update(range(150))
+    s.difference_update({3})
+    s.symmetric_difference_update(range(4))
+    return list(s)
+
+
+USES = [use for name, use in list(globals().items()) if name.startswith("use_")]
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+def test_sets_from_outside_take_the_steps_of_eager(compiler: Compiler, use: Any) -> None:
+    """Also what they give and how they go on after the call."""
+    for seed in (*range(7), 2):
+        compiler.reset()  # each is compiled anew, and what they have in common as well
+        compiled = compiler.compile(use, backend="eager")
+        for _ in range(2):
+            theirs, ours = lived(seed), lived(seed)
+            assert compiled(ours) == use(theirs)
+            assert list(ours) == list(theirs)
+            for grows in (theirs, ours):
+                grows.update((401, 17, 433))
+            assert [ours.pop() for _ in range(len(ours))] == [theirs.pop() for _ in range(len(theirs))]

@@ -442,7 +442,7 @@ def _frozenset(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _new_set(cap: Capture, args: Args, cls: type) -> Tracker:
     source = cap.realize(args[0]) if args else None
     if type(source) is SetVar and has_constants(source):
-        twin = cls(real_set(source))
+        twin = cls(real_set(cap, source))
         return SetVar({key: source.known[key] for key in twin}, cls, twin=twin)
     made = SetVar(set_of(cap, source) if source is not None else {}, cls)
     if type(source) is DictVar and has_constants(made):

@@ -523,12 +523,10 @@ class Capture:
         if kind is ListVar or kind is DictVar:
             return self._container_value(tracker)  # type: ignore[arg-type]
         if kind is SetVar:
-            from .protocol import has_constants, ordered_real, real_set
+            from .protocol import has_constants, real_set
 
             if has_constants(tracker):  # type: ignore[arg-type]
-                return real_set(tracker)  # type: ignore[arg-type]
-            if tracker.real is not None and not tracker.mutated:  # type: ignore[attr-defined]
-                return ordered_real(self, tracker)  # type: ignore[arg-type]
+                return real_set(self, tracker)  # type: ignore[arg-type]
             return tracker.cls(self.value_of(item) for item in tracker.known.values())  # type: ignore[attr-defined]
         if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
             items = self.value_of(tracker.payload)  # type: ignore[attr-defined]

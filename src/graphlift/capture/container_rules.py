@@ -315,5 +315,5 @@ def _set_add(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(set.copy, frozenset.copy)
 def _set_copy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     source = own(cap, args[0], SetVar)
-    twin = real_set(source).copy() if has_constants(source) else None
+    twin = real_set(cap, source).copy() if has_constants(source) else None
     return SetVar(dict(source.known), source.cls, twin=twin)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..guards import ABSENT
+from ..guards._guards import set_table
 from .arrays import known_array
 from .attributes import get_attr, is_python, ordered_attrs, python_type
 from .breaks import Break, Exhausted, Raised, RunEagerly
@@ -48,7 +49,6 @@ from .protocol import (
     inplace,
     length,
     next_item,
-    ordered_real,
     real_set,
     set_item,
     truth,
@@ -73,7 +73,7 @@ from .trackers import (
     TupleVar,
     describe,
 )
-from .wrapping import CONTAINERS, as_builtin
+from .wrapping import CONTAINERS
 
 #: Constants that stand for themselves; of functions and classes there are stand-ins, whose calls are captured.
 _RAW = PLAIN_CONSTANTS | IMMUTABLE_CONSTANTS
@@ -423,9 +423,7 @@ def _copy_dict(mirror: Mirror, tracker: DictVar) -> dict[Any, Any]:
 
 def _copy_set(mirror: Mirror, tracker: SetVar) -> Any:
     if has_constants(tracker):
-        return mirror._remember(tracker, real_set(tracker))
-    if tracker.real is not None and not tracker.mutated:
-        return mirror._remember(tracker, as_builtin(ordered_real(mirror.cap, tracker), "copy"))
+        return mirror._remember(tracker, real_set(mirror.cap, tracker))
     return mirror._remember(tracker, tracker.cls(mirror.give_key(key) for key in tracker.known))
 
 
@@ -463,7 +461,8 @@ def _write_dict(mirror: Mirror, tracker: DictVar, copy: Any, before: Any) -> Non
 
 
 def _write_set(mirror: Mirror, tracker: SetVar, copy: Any, before: Any) -> None:
-    if len(copy) == len(before) and all(map(operator.is_, copy, before)):
+    same = len(copy) == len(before) and all(map(operator.is_, copy, before))
+    if same and (tracker.real is None or tracker.mutated or set_table(copy) == set_table(tracker.real)):
         return
     known = change_set(mirror.cap, tracker)
     kept = {mirror.key(item): mirror.back(item) for item in copy}

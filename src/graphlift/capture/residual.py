@@ -13,7 +13,6 @@ import inspect
 import itertools
 import linecache
 import operator
-import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 from ..guards import Const, Source
+from ..guards._guards import set_become, set_clone, set_table
 from ..marks import keep_from_torch_compile
 from ..shapes.expr import Expr, Real, SizeLike, Symbol, free, render
 from .arrays import known_array, memory_of
@@ -304,27 +304,18 @@ class Residual:
     def _set(self, tracker: SetVar) -> str:
         name = self.memo[id(tracker)] = self.fresh("v")
         make = "set" if tracker.cls is set else "frozenset"
-        keys = tracker.known if not has_constants(tracker) else self._keys_in_order(tracker)
-        items = ", ".join(map(self.key, keys))
-        self.line(
-            f"{name} = {make}({self.constant(keys)})"
-            if type(keys) is frozenset
-            else f"{name} = {make}([{items}])"
-        )
+        if has_constants(tracker):
+            twin = real_set(self.cap, tracker)
+            for keys in (list(tracker.known), list(twin)):
+                if set_table(tracker.cls(keys)) == set_table(twin):
+                    break
+            else:  # no sequence of its items leads to what its history made of it
+                self.line(f"{name} = {self.constant(set_clone)}({self.constant(set_clone(twin))})")
+                return name
+        else:
+            keys = list(tracker.known)
+        self.line(f"{name} = {make}([{', '.join(map(self.key, keys))}])")
         return name
-
-    def _keys_in_order(self, tracker: SetVar) -> Any:
-        """What a set can be made of that then iterates as the program's does, and goes on to."""
-        twin = real_set(tracker)
-        ways = [list(tracker.known), list(twin), frozenset(twin)]
-        ways = [keys for keys in ways if list(tracker.cls(keys)) == list(twin)]
-        for keys in ways:  # of the same size, it will also grow as the program's
-            if sys.getsizeof(tracker.cls(keys)) == sys.getsizeof(twin):
-                return keys
-        if ways:
-            return ways[0]
-        detail = f"a {tracker.cls.__name__} whose order its history decides, at a graph break or returned"
-        raise RunEagerly("unsupported-object", detail)
 
     def _object(self, tracker: ObjectVar) -> str:
         if id(tracker) in self.cap.entered:
@@ -656,6 +647,9 @@ class Residual:
 
     def _set_effect(self, var: SetVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
+        if has_constants(var):
+            like = self.constant(set_clone(real_set(self.cap, var)))
+            return [f"{self.constant(set_become)}({target}, {like})"]
         items = ", ".join(self.key(k) for k in var.known)
         return [f"set.clear({target})", f"set.update({target}, [{items}])"]
 

@@ -13,6 +13,7 @@
 #include "trace.h"
 #include "sizes.h"
 #include "calls.h"
+#include "sets.h"
 
 /* ---- liveness: objects known by identity ---- */
 
@@ -337,6 +338,9 @@ static PyMethodDef module_methods[] = {
     {"same_constant", _PyCFunction_CAST(same_constant), METH_FASTCALL, "same_constant(want, got): equal in type and value, as for the guard of an equal constant"},
     {"is_unset", _PyCFunction_CAST(is_unset), METH_FASTCALL, "is_unset(slot, obj): whether the slot of the object has no value"},
     {"weak_target", referent, METH_O, "weak_target(ref): what a weak reference or proxy refers to, or None"},
+    {"set_table", set_table, METH_O, "set_table(s): what a set's order is made of: the size of its table, where pop goes on, its slots"},
+    {"set_become", _PyCFunction_CAST(set_become), METH_FASTCALL, "set_become(s, like): give a set the table of another, item for item"},
+    {"set_clone", set_clone, METH_O, "set_clone(s): a new set or frozenset with the same table"},
     {"read_state", read_state, METH_NOARGS, "read_state(): what the C side sees, for verification"},
     {NULL},
 };

@@ -41,9 +41,9 @@ from .iteration import (
     evaluate,
     extend_from,
     has_constants,
+    real_set,
     sequence_items,
     set_keys,
-    unchanged_set,
 )
 
 BINARY: dict[str, tuple[Callable[..., Any], str, str]] = {
@@ -224,11 +224,9 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
         cap.complete(right)
         return DictVar({**left.known, **right.known}, cls=left.cls)
     if symbol in "-&|^" and is_set(left) and is_set(right):
-        if type(left) is SetVar and type(right) is SetVar and left.cls in (set, frozenset):
-            whole = unchanged_set(cap, left), unchanged_set(cap, right)
-            if None not in whole:
-                joined = BINARY[symbol][0](*whole)
-                return SetVar({key: cap.from_python(key) for key in joined}, type(joined), twin=joined)
+        if type(left) is SetVar and type(right) is SetVar and has_constants(left, right):
+            joined = BINARY[symbol][0](real_set(cap, left), real_set(cap, right))
+            return SetVar({key: cap.from_python(key) for key in joined}, type(joined), twin=joined)
         owners = [side.owner if type(side) is DictViewVar else side for side in (left, right)]
         if has_constants(*owners):  # type: ignore[arg-type]
             from ..mirror import run
@@ -273,6 +271,8 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
             from ..mirror import run
 
             return run(cap, fn, [left, right], {})
+        if left.real is not None and has_constants(left):
+            raise Break("unsupported-mutation", f"{symbol}= of a set made outside with {describe(right)}")
         changed = _container_operator(cap, symbol, left, right)
         assert type(changed) is SetVar
         items = change_set(cap, left)

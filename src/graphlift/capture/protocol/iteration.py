@@ -6,7 +6,6 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 
 from __future__ import annotations
 
-import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from ...guards import ABSENT, Call, Const, gives
+from ...guards._guards import same_constant, set_clone, set_table
 from ..attributes import is_python, python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
@@ -103,6 +103,8 @@ def change_list(cap: Capture, target: ListVar | DequeVar) -> list[Tracker]:
 
 def change_set(cap: Capture, target: SetVar) -> dict[Any, Tracker]:
     if target.real is not None:
+        if has_constants(target):
+            real_set(cap, target)  # as it was before the change
         target.mutated = True
         cap.mark_changed(target)
     return target.known
@@ -114,17 +116,25 @@ def set_keys(cap: Capture, tracker: Tracker) -> dict[Any, Tracker]:
     return set_of(cap, tracker)
 
 
-def real_set(value: SetVar) -> Any:
-    """A real set of the same keys, which are constants, that iterates in the order that the program's has."""
+def real_set(cap: Capture, value: SetVar) -> Any:
+    """A real set of the same keys, which are constants, that took the steps that the program's has: its `twin`."""
     known, twin = value.known, value.twin
-    if twin is None or len(twin) != len(known) or not all(key in known for key in twin):
+    if twin is None and value.real is not None and not value.mutated:
+        twin = value.twin = set_clone(value.real)
+        if value.source is not None and not isinstance(value.source, Const):
+            text = f"{value.source.name()} iterates as {list(twin)!r}"
+            cap.guard(gives(Call(same_constant, set_table(twin), Call(set_table, value.source)), True, text))
+    elif twin is None or len(twin) != len(known) or not all(key in known for key in twin):
         twin = value.twin = value.cls(list(known))  # it grows one by one, and not at once as by a dict
     return twin
 
 
 def has_constants(*values: SetVar | DictVar) -> bool:
-    """Whether containers of the region's own have keys that are all constants."""
-    return all(v.real is None and not any(isinstance(key, TrackerKey) for key in v.known) for v in values)
+    """Whether sets, and dicts of the region's own, have keys that are all constants."""
+    return all(
+        (type(v) is SetVar or v.real is None) and not any(isinstance(key, TrackerKey) for key in v.known)
+        for v in values
+    )
 
 
 def add_to_set(cap: Capture, target: SetVar, item: Tracker) -> None:
@@ -138,11 +148,11 @@ def update_set(cap: Capture, target: SetVar, source: Tracker) -> None:
     """``target.update(source)``: what is a set is merged as a whole."""
     source = cap.realize(source)
     if type(source) is SetVar and has_constants(target, source):
-        twin = real_set(target)
+        twin, merged = real_set(cap, target), real_set(cap, source)
         known = change_set(cap, target)
-        for key in real_set(source):
+        for key in merged:
             known.setdefault(key, source.known[key])
-        twin.update(real_set(source))
+        twin.update(merged)
         return
     for item in iterate(cap, source):
         add_to_set(cap, target, item)
@@ -273,37 +283,9 @@ def _iterator(cap: Capture, made: Tracker) -> Tracker:
     return made
 
 
-def ordered_real(cap: Capture, value: SetVar) -> Any:
-    """The real set of one from outside that the region has not changed, whose order is guarded."""
-    ordered = list(as_builtin(value.real, "__iter__"))
-    if len(ordered) > 1 and value.source is not None and not isinstance(value.source, Const):
-        base = set if isinstance(value.real, set) else frozenset
-        cap.guard(
-            gives(
-                Call(operator.eq, Call(list, Call(base.__iter__, value.source)), ordered),
-                True,
-                f"list({value.source.name()}) == {ordered!r}",
-            )
-        )
-    return value.real
-
-
-def unchanged_set(cap: Capture, value: SetVar) -> Any:
-    """The real set of constants that a set is, to be read and not changed; None where there is none."""
-    if has_constants(value):
-        return real_set(value)
-    known = value.real is not None and not value.mutated and type(value.real) is value.cls
-    return ordered_real(cap, value) if known else None
-
-
 def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
     """The items of a set in the order of its iteration."""
-    if any(isinstance(key, TrackerKey) for key in value.known):
-        return list(value.known.values())
-    if value.real is None or value.mutated:
-        return [value.known[key] for key in real_set(value)]
-    ordered = list(as_builtin(ordered_real(cap, value), "__iter__"))
-    return [value.known[key] for key in ordered]
+    return [value.known[key] for key in (real_set(cap, value) if has_constants(value) else value.known)]
 
 
 def next_item(cap: Capture, iterator: Tracker) -> Tracker:
