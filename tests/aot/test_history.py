@@ -144,3 +144,33 @@ def test_a_view_of_what_changed_its_shape_without_grad_has_a_history() -> None:
         return x.grad
 
     torch.testing.assert_close(run(graphlift.compile(f, backend="aot_eager")), run(f))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_view_that_autograd_refuses_to_follow_is_computed_with_where_nothing_is_followed(
+    backend: str,
+) -> None:
+    def f(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return x.cumsum(0)
+
+    x = torch.arange(6.0, requires_grad=True) * 1
+    with torch.no_grad():
+        view = x[::2]
+    x.mul_(2)
+    torch.testing.assert_close(graphlift.compile(f, backend=backend)(view), f(view))
+
+
+def test_an_input_made_without_grad_has_eagers_error_beside_a_base_that_changes_its_shape() -> None:
+    def f(x: Tensor, view: Tensor) -> Tensor:
+        made = view.expand(2, 2, 4)
+        x.transpose_(0, 1)
+        return made
+
+    for fn in (f, graphlift.compile(f, backend="aot_eager")):
+        x = torch.ones(4, 4, requires_grad=True) * 1
+        with torch.no_grad():
+            view = x[::2]
+        made = fn(x, view)
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            _ = made.grad_fn

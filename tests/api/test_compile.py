@@ -484,6 +484,13 @@ def test_inference_mode(inside: bool, made_inside: bool) -> None:
             assert a == b
 
 
+def test_an_inference_tensor_that_requires_grad_is_an_input() -> None:
+    with torch.inference_mode():
+        x = torch.ones(3, requires_grad=True)
+    y = graphlift.compile(lambda x: x.expand(2, 3), backend="aot_eager")(x)
+    assert y.is_inference() and y.shape == (2, 3)
+
+
 def _predicts(net: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     y = x * 2 - 1
     with torch.inference_mode():
@@ -500,7 +507,18 @@ def _learns_from_a_teacher(net: nn.Module, x: torch.Tensor) -> tuple[torch.Tenso
     return target, inner, (net(x) + target).relu()
 
 
-@pytest.mark.parametrize("f", [_predicts, _learns_from_a_teacher])
+def _writes_in_the_mode(net: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    hidden, row, filled = x * 2, x * 3, x * 4
+    last = row.unbind(0)[-1]
+    with torch.inference_mode():
+        hidden.data.add_(1)
+        nn.functional.dropout(last, 0.5, inplace=True)
+        filled[:4].fill_diagonal_(9)
+        torch._foreach_mul_([filled], 2.0)
+    return hidden, row, last, filled, filled + 1
+
+
+@pytest.mark.parametrize("f", [_predicts, _learns_from_a_teacher, _writes_in_the_mode])
 @pytest.mark.parametrize("backend", ["aot_eager", "auto"])
 def test_parts_in_inference_mode_are_compiled_for_themselves(f: Callable[..., Any], backend: str) -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
@@ -510,10 +528,16 @@ def test_parts_in_inference_mode_are_compiled_for_themselves(f: Callable[..., An
         x = torch.randn(5, 4)
         results = fn(net, x)
         kinds = [(t.is_inference(), t.requires_grad, t.is_leaf, t._is_view()) for t in results]
+        written = [t._version != 0 for t in results if not t.is_inference()]
         net.zero_grad()
         if any(t.requires_grad for t in results):
             results[-1].sum().backward()
-        return [*(t.detach().clone() for t in (x, *results)), [p.grad for p in net.parameters()], kinds]
+        return [
+            *(t.detach().clone() for t in (x, *results)),
+            [p.grad for p in net.parameters()],
+            kinds,
+            written,
+        ]
 
     expected = run(f)
     compiled = graphlift.compile(f, backend=backend)

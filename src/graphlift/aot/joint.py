@@ -19,7 +19,7 @@ from ..data import dataclass
 from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.ops import aten
 from ..fake.spec import make_spec
-from ..fake.tensor import fakes_in
+from ..fake.tensor import fakes_in, in_mode_of
 from ..shapes.expr import contiguous_strides
 from ..shapes.node import expr_of, table_of
 from ..shapes.table import SymbolTable
@@ -91,7 +91,7 @@ class _Inputs:
     fakes: list[FakeTensor] = field(default_factory=list)
     leaves: list[FakeTensor] = field(default_factory=list)
     first: dict[int, int] = field(default_factory=dict)  # id of fake -> input index
-    versions: list[int] = field(default_factory=list)
+    versions: list[int | None] = field(default_factory=list)
     grad_fns: list[Any] = field(default_factory=list)
     needs_grad: list[bool] = field(default_factory=list)
     bases: list[tuple[tuple[int, ...], Value, FakeTensor]] = field(default_factory=list)
@@ -264,8 +264,6 @@ def _make_inputs(
     for group in merge:
         if any(real[i].requires_grad for i in group) and torch.is_grad_enabled():
             raise FallBack("shared-inputs-written", "autograd follows one of them")
-        if torch.is_inference_mode_enabled():
-            raise FallBack("shared-inputs-written", "in inference mode, where no version tells which")
         if len({real[i].dtype for i in group}) > 1:
             raise FallBack("shared-inputs-written", "as different dtypes")
     for i, t in enumerate(real):
@@ -275,23 +273,25 @@ def _make_inputs(
             given.fakes.append(given.fakes[same])
             given.leaves.append(given.leaves[same])
         else:
-            leaf = rec.add_input(t, rec.trace.inputs, specs[i])
+            leaf = fake = rec.add_input(t, rec.trace.inputs, specs[i])
             if i in merged:
-                leaf = _member(rec, given, base_of, merged[i], t)
+                leaf = fake = _member(rec, given, base_of, merged[i], t)
             if t.requires_grad and not t.is_leaf:
                 leaf.requires_grad_()
-                fake = rec.non_leaf(leaf)
-            else:
-                fake = leaf
+                fake = in_mode_of(t, functools.partial(rec.non_leaf, leaf))
             given.fakes.append(fake)
             given.leaves.append(leaf)
             given.first[id(fake)] = i
         fake = given.fakes[i]
         given.needs_grad.append(t.requires_grad)
         given.grad_fns.append(fake.grad_fn)
-        given.versions.append(0 if torch.is_inference_mode_enabled() else fake._version)
+        given.versions.append(_version(fake))
     rec.trace.inputs.extend(value for _, value, _ in given.bases)
     return given
+
+
+def _version(fake: FakeTensor) -> int | None:
+    return None if fake.is_inference() else fake._version
 
 
 def _member(rec: Recorder, given: _Inputs, base_of: dict, group: tuple[int, ...], t: Tensor) -> FakeTensor:
@@ -300,7 +300,7 @@ def _member(rec: Recorder, given: _Inputs, base_of: dict, group: tuple[int, ...]
     if base is None:
         numel = t.untyped_storage().nbytes() // t.dtype.itemsize
         value = Value(make_spec((numel,), (1,), 0, t.dtype, t.device))
-        base = base_of[group] = rec.adopt(value)
+        base = base_of[group] = in_mode_of(t, lambda: rec.adopt(value))
         given.bases.append((group, value, base))
     size, stride, offset = tuple(t.shape), tuple(t.stride()), t.storage_offset()
     spec = make_spec(size, stride, offset, t.dtype, t.device)
@@ -415,6 +415,19 @@ def _descends(node: Any, old: Any) -> bool:
     return old is None
 
 
+def _made_without_grad(t: Tensor) -> bool:
+    """Whether `t` is a view of a tensor that autograd follows, made where it does not."""
+    if not (t.requires_grad and t._is_view()):
+        return False
+    return torch._C._autograd._get_creation_meta(t) in _UNTRACKED
+
+
+_UNTRACKED = (
+    torch._C._autograd.CreationMeta.NO_GRAD_MODE,
+    torch._C._autograd.CreationMeta.INFERENCE_MODE,
+)
+
+
 def _restrides_base(path: Path, other: Path) -> bool:
     """Whether `path` changes, in place, the metadata of a detached alias that `other` views."""
     n = next((n for n, step in enumerate(path) if step.in_place), 0)
@@ -454,6 +467,8 @@ class _Outputs:
         paths = [p.path for p in self.around.outputs if isinstance(p, (FromInput, FromSlot))]
         restrided = sum(any(s.in_place for s in path) for path in paths) + len(self.around.metadata)
         untracked = sum(any(not s.grad_mode for s in path) for path in paths)
+        used = [p.input for p in self.around.outputs if isinstance(p, FromInput)]
+        untracked += sum(_made_without_grad(self.given.real[i]) for i in used)
         if restrided and untracked and len(paths) + len(self.around.metadata) > 1:
             # Rebuilding one counts as a change of the other, which autograd allows in program order only.
             raise FallBack("metadata-changed", "views made without grad beside aliases")
@@ -468,8 +483,6 @@ class _Outputs:
         i = self.given.first.get(id(out))
         if i is not None:
             return FromInput(i)
-        if out.is_inference() is not torch.is_inference_mode_enabled():
-            raise FallBack("inference-part", "an output is made in another inference mode")
         path = tuple(s for s in out.path)
         untracked = any(not s.grad_mode for s in path)  # such a view says it requires grad, with no history
         if out.requires_grad and out.is_leaf and not untracked:
@@ -568,14 +581,10 @@ class _Outputs:
                     raise FallBack("shared-inputs-written", "one of them comes to require grad")
                 continue
             if not written:
-                if (
-                    not in_place
-                    and not torch.is_inference_mode_enabled()
-                    and fake._version != given.versions[i]
-                ):
+                if not in_place and _version(fake) != given.versions[i]:
                     self.around.touched.append(i)
                 continue
-            hidden = not torch.is_inference_mode_enabled() and fake._version == given.versions[i]
+            hidden = given.versions[i] is not None and _version(fake) == given.versions[i]
             self._slot_of[-1 - i] = slot = len(self.slots)
             self.slots.append(fake)
             rec.trace.outputs.append(home.base)
@@ -586,7 +595,7 @@ class _Outputs:
             self.around.mutations.append(Mutation(i, slot, became_differentiable, hidden, resized))
         for group, value, base in given.bases:
             slot = None
-            written = tuple(i for i in group if given.fakes[i]._version != given.versions[i])
+            written = tuple(i for i in group if _version(given.fakes[i]) != given.versions[i])
             if base.home.base is not value:
                 slot = len(self.slots)
                 self.slots.append(base)

@@ -22,7 +22,7 @@ from ..fake.ops import Kind, OpInfo, Tag, aten, functional_form, op_info
 from ..fake.outs import require_regular_out
 from ..fake.spec import make_spec, spec_of
 from ..fake.symbolic import fix, torch_sizes
-from ..fake.tensor import fakes_in, new_fake, set_metadata
+from ..fake.tensor import count_writes, fakes_in, in_mode_of, new_fake, set_metadata
 from ..shapes.expr import SizeLike, contiguous_strides
 from . import mutating, training_ops
 from .effect_ops import EFFECTS
@@ -137,9 +137,9 @@ class Recorder(FakeMode):
         return value.value
 
     def alias(self, of: FakeTensor, step: ViewStep, value: Value) -> FakeTensor:
-        self._require_mode(torch.is_inference_mode_enabled())  # such views share no version counter of fakes
+        self._require_mode(torch.is_inference_mode_enabled())
         of.home.viewed = True
-        fake = new_fake(self, step.spec, of.home)
+        fake = in_mode_of(of, lambda: new_fake(self, step.spec, of.home))
         fake.path, fake.value, fake.seen = (*of.path, step), value, of.home.version
         return fake
 
@@ -234,7 +234,7 @@ class Recorder(FakeMode):
         spec = value.spec
         home = Home(spec.nbytes if spec.symbolic else max(spec.nbytes, t.untyped_storage().nbytes()), value)
         self.homes.append(home)
-        leaf = new_fake(self, value.spec, home, t.requires_grad and t.is_leaf)
+        leaf = in_mode_of(t, lambda: new_fake(self, spec, home, t.requires_grad and t.is_leaf))
         leaf.path, leaf.value, leaf.seen = (), value, 0
         home.root = leaf
         if isinstance(t, torch.nn.Parameter):
@@ -479,8 +479,7 @@ def _assign_results(
         if isinstance(target, (list, tuple)):
             for t, v in zip(target, value, strict=True):
                 rec.write(t, rec.read(v))
-            if not torch.is_inference_mode_enabled():
-                torch.autograd.graph.increment_version(target)  # eager does so below dispatch, for lists
+            count_writes(target)
         elif target is not None:
             rec.write(target, rec.read(value))
     rest = iter(fresh)
@@ -560,8 +559,8 @@ def _writes_generic(
         homes[h].version += 1
         homes[h].check()
     for target in targets:
-        if isinstance(target, (list, tuple)) and not torch.is_inference_mode_enabled():
-            torch.autograd.graph.increment_version(target)
+        if isinstance(target, (list, tuple)):
+            count_writes(target)
     made = iter([rec.adopt(v) for v in values[: len(fresh)]])
     by_place = rules.written(info, args, kwargs)
     outs = [by_place[r] if r is not None else next(made) for r in info.returns]
@@ -624,8 +623,12 @@ AS_VIEW = {
 
 
 def _composite(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    rule = rec._decompositions.get(info.func, info.func.decompose)
-    return rec.decompose(rule, args, kwargs)
+    rule = rec._decompositions.get(info.func)
+    if (
+        rule is None and torch.is_inference_mode_enabled()
+    ):  # the operators inside count what they write, as in eager
+        return rules._composite(rec, info, key, args, kwargs)
+    return rec.decompose(rule or info.func.decompose, args, kwargs)
 
 
 def _values(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:

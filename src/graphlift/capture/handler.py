@@ -684,7 +684,8 @@ def _writable_guards(cap: Capture) -> list[Any]:
     for source, tensor, (fake, version) in zip(
         builder.input_sources, builder.input_tensors, builder.input_versions
     ):
-        if fake.requires_grad and fake._version != version and _may_be_written(tensor):
+        changed = version is not None and fake._version != version
+        if fake.requires_grad and changed and _may_be_written(tensor):
             with untouched(tensor):
                 base = tensor._base
             of_none = Call(operator.is_, Call(_BASE, source), None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..fake import Spec
+from ..fake import Spec, refuses_history
 from ..fake.spec import make_spec
 from ..fake.symbolic import strides_of
 from ..frame import Callee
@@ -94,6 +94,9 @@ def _wrap_modelled(cap: Capture, value: torch.Tensor, source: Source) -> Tracker
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         cap.guard(TypeIs(source, type(value)))
         return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
+    if refuses_history(value):
+        cap.guard(TypeIs(source, type(value)))
+        return OpaqueVar(value, source, "unsupported-tensor-subclass", "a view that autograd refuses to follow")
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         return OpaqueVar(value, source, "unsupported-tensor-subclass", "a tensor inside torch.func")
     guard, spec = tensor_layout(cap, value, source)

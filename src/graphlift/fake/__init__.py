@@ -5,7 +5,7 @@ Always: device, strides, aliasing, autograd state and errors are eager's.
 """
 
 from .errors import DataDependent, FakeLimit, Unsupported
-from .mode import FakeMode, is_view_of_leaf, quieted
+from .mode import FakeMode, is_view_of_leaf, quieted, refuses_history
 from .spec import FakeStorage, Spec
 from .tensor import FakeTensor, value_of
 from .undecorated import keep_dynamo_out
@@ -20,6 +20,7 @@ __all__ = [
     "Unsupported",
     "is_view_of_leaf",
     "quieted",
+    "refuses_history",
     "value_of",
 ]
 

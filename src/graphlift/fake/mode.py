@@ -10,6 +10,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -26,7 +27,7 @@ from .known import answer, carry, know
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
 from .outs import require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
-from .tensor import FakeTensor, fakes_in, new_fake, set_metadata, value_of
+from .tensor import FakeTensor, count_writes, fakes_in, in_mode_of, new_fake, set_metadata, value_of
 
 CPU = torch.device("cpu")
 _SIMPLE = frozenset(
@@ -52,6 +53,15 @@ class _Literal:
 
 def cloned(leaf: Any, _like: Any) -> Any:
     return torch.clone(leaf)
+
+
+def refuses_history(t: Tensor) -> bool:
+    """Whether autograd raises at all questions about `t`: a view made without grad, whose base was written since."""
+    try:
+        _ = t.requires_grad and t.is_leaf
+    except RuntimeError:
+        return True
+    return False
 
 
 def is_view_of_leaf(t: Tensor) -> bool:
@@ -124,7 +134,7 @@ class FakeMode(TorchDispatchMode):
             return known[1]
         require_plain(t)
         spec = spec_of(t, t.device) if spec is None else spec
-        fake = _in_mode_of(t, lambda: self._fake_like(t, spec, self._home_of(t, spec)))
+        fake = in_mode_of(t, lambda: self._fake_like(t, spec, self._home_of(t, spec)))
         self._fakes[id(t)] = (weakref.ref(t), fake)
         return fake
 
@@ -230,7 +240,7 @@ class FakeMode(TorchDispatchMode):
 
 
 def require_plain(t: Tensor) -> None:
-    """Raises: Unsupported for tensors that strides and a storage do not describe."""
+    """Raises: Unsupported for tensors that strides, a storage and a history do not describe."""
     if (
         (type(t) is not Tensor and not _is_plain(t))
         or t.layout is not torch.strided
@@ -240,6 +250,8 @@ def require_plain(t: Tensor) -> None:
         raise Unsupported(type(t).__name__, f"a tensor of layout {t.layout} has no fake here")
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
         raise Unsupported(type(t).__name__, "a tensor wrapped by a torch.func transform has no fake here")
+    if refuses_history(t):
+        raise Unsupported(type(t).__name__, "a view whose history autograd refuses to give")
 
 
 def _is_plain(t: Tensor) -> bool:
@@ -495,17 +507,8 @@ def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: 
     recipe = mode.view_recipe(info, key, args, kwargs)
     of, home = args[0], args[0].home
     if type(recipe) is Spec:
-        return _in_mode_of(of, lambda: new_fake(mode, recipe, home))
-    return _in_mode_of(of, lambda: type(recipe)([new_fake(mode, r, home) for r in recipe]))
-
-
-def _in_mode_of(t: Tensor, make: Callable[[], Any]) -> Any:
-    """As in eager, what views a tensor made outside inference mode has its version counter also inside it, and the
-    reverse."""
-    if torch.is_inference_mode_enabled() == t.is_inference():
-        return make()
-    with torch.inference_mode(t.is_inference()):
-        return make()
+        return in_mode_of(of, lambda: new_fake(mode, recipe, home))
+    return in_mode_of(of, lambda: type(recipe)([new_fake(mode, r, home) for r in recipe]))
 
 
 def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
@@ -579,8 +582,8 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
     for f in fakes_in(tuple(targets.values()), []):
         f.home.constant = None
     for listed in targets.values():
-        if isinstance(listed, (list, tuple)) and not torch.is_inference_mode_enabled():
-            torch.autograd.graph.increment_version(listed)  # eager does so below dispatch, for lists
+        if isinstance(listed, (list, tuple)):
+            count_writes(listed)
     outs = [targets[r] if r is not None else mode.wrap(v) for r, v in zip(info.returns, recipe, strict=True)]
     return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
 
@@ -636,8 +639,16 @@ def kind_of(info: OpInfo, args: tuple) -> Kind:
 def _composite(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     if mode.sizes is not None:
         args, kwargs = symbolic.torch_sizes(args, mode.sizes), symbolic.torch_sizes(kwargs, mode.sizes)
-    with mode:
+    with mode, _counting_writes():
         return info.func.decompose(*args, **kwargs)
+
+
+def _counting_writes() -> AbstractContextManager[None]:
+    """Version counters move inside: in inference mode autograd does not take operators apart, so dispatch does."""
+    if not torch.is_inference_mode_enabled():
+        return nullcontext()
+    tls = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    return torch._C._ForceDispatchKeyGuard(tls[0], tls[1].remove(torch._C.DispatchKey.ADInplaceOrView))
 
 
 def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:

@@ -6,7 +6,7 @@ Always: `spec` equals what the C++ wrapper reports; anything that needs values r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
@@ -123,9 +123,23 @@ def new_fake(mode: FakeMode, spec: Spec, home: FakeStorage, requires_grad: bool 
     return t
 
 
+def in_mode_of(t: Tensor, make: Callable[[], Any]) -> Any:
+    """`make()` where `t` was made: as in eager, a tensor made outside inference mode, and what views it, has a version
+    counter inside it too, and the reverse."""
+    if torch.is_inference_mode_enabled() == t.is_inference():
+        return make()
+    with torch.inference_mode(t.is_inference()):
+        return make()
+
+
+def count_writes(listed: Iterable[Tensor]) -> None:
+    """Move the version counters of tensors that an operator writes as a list: eager does so below dispatch."""
+    torch.autograd.graph.increment_version([t for t in listed if not t.is_inference()])
+
+
 def set_metadata(fake: FakeTensor, spec: Spec, home: FakeStorage) -> None:
     """Change a fake in place, as `resize_`, `t_` or `set_` do; autograd state and version counter stay."""
-    _plain_data.__set__(fake, new_fake(fake.owner, spec, home))
+    _plain_data.__set__(fake, in_mode_of(fake, lambda: new_fake(fake.owner, spec, home)))
     fake.spec, fake.home = spec, home
 
 
