@@ -310,7 +310,12 @@ def _pieces(text: str, args: Args, kwargs: Kwargs) -> list[tuple[str, Tracker | 
 def _str_format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """As an f-string where a tensor or a number that varies is shown."""
     given = [cap.realize(a) for a in (*args, *kwargs.values())]
-    if type(given[0]) is ConstVar and any(type(a) is TensorVar or varies(cap, a) for a in given[1:]):
+    if (
+        given
+        and python_type(given[0]) is str
+        and type(given[0]) is ConstVar
+        and any(type(a) is TensorVar or varies(cap, a) for a in given[1:])
+    ):
         pieces = _pieces(given[0].value, args[1:], kwargs)
         if pieces is not None:
             texts: list[Tracker] = []
