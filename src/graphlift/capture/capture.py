@@ -189,6 +189,7 @@ class Capture:
         self.mortal: set[int] = set()  # those of them whose end runs code, or that of what only they hold
         self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
         self.valued: set[int] = set()  # containers whose value is being made
+        self.compared: set[tuple[int, int]] = set()  # containers that are being compared
         self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
         self.tracebacks: dict[int, OpaqueVar] = {}

@@ -102,6 +102,7 @@ class Mirror:
 
     def __init__(self, cap: Capture) -> None:
         self.cap = cap
+        self.shows = False  # whether text is made of the arguments
         self.stands: dict[int, Any] = {}
         self.originals: dict[int, tuple[Any, Tracker]] = {}
         self.opened: list[tuple[Tracker, Any, Any, Any]] = []
@@ -132,10 +133,9 @@ class Mirror:
         if type(tracker) is SliceVar:
             return slice(*(self.give(part) for part in tracker.parts))
         if type(tracker) is TupleVar:
-            made = self.stands.get(id(tracker))
-            if made is None:
-                made = self._remember(tracker, tuple(self.give(item) for item in tracker.items))
-            return made
+            if self.shows and not all(type(item) is ConstVar for item in tracker.items):
+                return self._stand(tracker, stand_class(tuple))  # whose text is short inside itself
+            return self._tuple(tracker)
         if type(tracker) is ObjectVar and type(tracker.payload) is TupleVar:
             return self._tuple_subclass(tracker)
         if type(tracker) is ObjectVar and type(tracker.payload) is ConstVar:
@@ -144,6 +144,14 @@ class Mirror:
         if found is None and type(tracker) is ObjectVar and issubclass(tracker.cls, _BUFFERS):
             raise Break("c-function", f"a C function that may look into a {tracker.cls.__name__}")
         return found if found is not None else self._stand(tracker, stand_class(python_type(tracker)))
+
+    def _tuple(self, tracker: TupleVar) -> Any:
+        made = self.stands.get(id(tracker))
+        return (
+            made
+            if made is not None
+            else self._remember(tracker, tuple(self.give(item) for item in tracker.items))
+        )
 
     def _tuple_subclass(self, tracker: ObjectVar) -> Any:
         """A real tuple of the class, unless the class has its own ways with what is inside."""
@@ -200,6 +208,8 @@ class Mirror:
         if type(tracker) is DictViewVar:
             return self._remember(tracker, getattr(self.open(tracker.owner), tracker.kind)())
         copier = COPIES.get(type(tracker))
+        if type(tracker) is TupleVar:
+            return self._tuple(tracker)
         if copier is None:
             return self._open_subclass(tracker) if type(tracker) is ObjectVar else self.give(tracker)
         copy = copier(self, tracker)
@@ -319,6 +329,7 @@ def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Trac
     cap = mirror.cap
     is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
     inside = is_method and _reads_inside(fn)
+    mirror.shows = fn in (str, repr) or (is_method and fn.__name__ in ("__repr__", "__str__"))
     open_ = mirror.give if fn is str.format else mirror.open  # which asks each argument for its own text
     real = []
     for index, arg in enumerate(args):

@@ -265,6 +265,17 @@ def is_set(tracker: Tracker) -> bool:
 
 
 def _compare_containers(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> bool | None:
+    pair = id(left), id(right)
+    if pair in cap.compared:
+        raise Break("unsupported-object", "comparison of containers that contain themselves")
+    cap.compared.add(pair)
+    try:
+        return _compare_content(cap, symbol, left, right)
+    finally:
+        cap.compared.discard(pair)
+
+
+def _compare_content(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> bool | None:
     sequences = (is_tuple(left) and is_tuple(right)) or (type(left) is ListVar and type(right) is ListVar)
     if sequences:
         first, second = sequence_items(cap, left), sequence_items(cap, right)
