@@ -529,3 +529,17 @@ def test_train_step_breaks_at_backward_alone() -> None:
     assert_equal(trained(recorder.compile(step)), trained(step))
     assert {r.break_reason.code for r in recorder.regions if r.break_reason} == {"backward-call"}
     assert recorder.runs == 4 * 2
+
+
+def test_progress_bars_run_as_they_are() -> None:
+    tqdm = pytest.importorskip("tqdm")
+    seen: list[Any] = []
+
+    def loop(x: Tensor) -> Tensor:
+        for i in tqdm.tqdm(range(3), disable=True):
+            x = x * 2 + i
+        return x
+
+    compiled = Settings(backend=lambda gm, inputs: gm.forward).callable(loop, on_region=(seen.append,))
+    assert_equal(compiled(X()), loop(X()))
+    assert {region.filename for region in seen} == {__file__}

@@ -96,6 +96,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
 )
 from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly, Stopped
+from .calls import is_opaque
 from .capture import Capture
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import Frame, enter, shares_variables
@@ -161,7 +162,7 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
         point = origin(code)
         if (
             point is None
-            and is_skipped_file(code.co_filename)
+            and (is_skipped_file(code.co_filename) or is_opaque(func.__globals__.get("__name__", "")))
             and getattr(current_owner(), "__wrapped__", None) is not func
         ):
             return SKIP
