@@ -151,6 +151,16 @@ def test_literals_keep_their_value_until_written() -> None:
         lambda a: F.layer_norm(a, (5,)),
         lambda a: G.add_(1) if type(a) is Tensor else a.requires_grad_().add_(1),
         lambda a: a.reshape(2, 2).foo,
+        lambda a: torch.select_scatter(a, a[0], 0, 9),
+        lambda a: torch.select_scatter(a, a[0][:1], 0, 1),
+        lambda a: torch.slice_scatter(a, a[:1], 0, 0, 3),
+        lambda a: torch.slice_scatter(a, a[:2], 0, 0, 3, -1),
+        lambda a: torch.ops.aten.select_backward(a[0], (3, 4), 0, 9),
+        lambda a: torch.ops.aten.slice_backward(a[:2], (3, 4), 0, 0, 3, 1),
+        lambda a: a.index_select(0, torch.tensor([[1]])),
+        lambda a: a.softmax(3),
+        lambda a: a.log_softmax(-3),
+        lambda a: F.smooth_l1_loss(a, a, beta=-1.0),
     ],
 )
 def test_errors_are_eagers(f: Callable[[Tensor], Any]) -> None:

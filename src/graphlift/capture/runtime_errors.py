@@ -11,14 +11,15 @@ from typing import Any
 
 import torch
 
-#: Functions and methods, by name, whose errors depend on the values of tensors.
+#: Functions and methods, by name, whose errors depend on the values of tensors, or that fakes do not raise.
 _NAMES = frozenset(
     "embedding embedding_bag index_select gather scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ "
     "take take_along_dim put put_ index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_put index_put_ "
     "multinomial one_hot cross_entropy nll_loss multi_margin_loss multilabel_margin_loss binary_cross_entropy bernoulli "
     "bernoulli_ poisson _assert_async inverse cholesky cholesky_inverse cholesky_solve lu lu_solve linalg_inv linalg_solve "
     "linalg_cholesky linalg_eigh linalg_eig linalg_svd linalg_qr linalg_lstsq linalg_lu linalg_matrix_power linalg_det svd "
-    "max_unpool1d max_unpool2d max_unpool3d ctc_loss normal repeat_interleave".split()
+    "max_unpool1d max_unpool2d max_unpool3d ctc_loss normal repeat_interleave uniform_ random_ index_reduce index_reduce_ "
+    "masked_scatter masked_scatter_ embedding_renorm_".split()
 )
 _INDEXING = frozenset(("getitem", "setitem", "__getitem__", "__setitem__"))
 _TORCH = str(Path(torch.__file__).parent)

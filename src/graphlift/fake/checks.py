@@ -13,7 +13,7 @@ import torch
 
 from ..shapes.expr import SizeLike
 from .ops import aten
-from .spec import Spec
+from .spec import META, Spec, meta_tensor
 from .tensor import FakeTensor
 
 _SCALAR = {
@@ -155,6 +155,55 @@ def _cat(args: tuple, kwargs: dict) -> None:
             raise RuntimeError(f"zero-dimensional tensor (at position {k}) cannot be concatenated")
 
 
+def _dimension(position: int) -> Any:
+    """The argument there is a dimension of the first one's."""
+
+    def check(args: tuple, kwargs: dict) -> None:
+        rank, dim = max(len(args[0].spec.shape), 1), args[position]
+        if not -rank <= dim < rank:
+            text = f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+            raise IndexError(text)
+
+    return check
+
+
+def _vector(args: tuple, kwargs: dict) -> None:
+    if len(args[2].spec.shape) > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+
+
+def _stored(view: Any) -> Any:
+    """A tensor with another stored in a view of it: of what the view refuses, and of another shape."""
+
+    def check(args: tuple, kwargs: dict) -> None:
+        into, source, *where = args
+        part = view(meta_tensor(into.spec, into.home), *where, **kwargs)
+        if tuple(part.shape) != source.spec.shape:
+            raise RuntimeError(
+                f"expected src to have a size equal to the slice of self. src size = {list(source.spec.shape)}, "
+                f"slice size = {list(part.shape)}"
+            )
+
+    return check
+
+
+def _gradient_of(view: Any) -> Any:
+    """The same of zeros of a shape, where the gradient is expanded."""
+
+    def check(args: tuple, kwargs: dict) -> None:
+        grad, sizes, *where = args
+        part = view(torch.empty(sizes, device=META), *where)
+        part.copy_(torch.empty(grad.spec.shape, device=META))
+
+    return check
+
+
+def _smooth_l1(args: tuple, kwargs: dict) -> None:
+    beta = kwargs.get("beta", args[3] if len(args) > 3 else 1.0)
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+
+
 _MM = _same(0, 1, message="expected m1 and m2 to have the same dtype, but got: {0} != {1}", cpp=True)
 _BATCH_NORM = _parameters(1, 2, 3, 4)
 
@@ -248,6 +297,14 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
     aten.gcd.default: _no_floats("gcd_cpu"),
     aten.lcm.default: _no_floats("lcm_cpu"),
     aten.cat.default: _cat,
+    aten._softmax.default: _dimension(1),
+    aten._log_softmax.default: _dimension(1),
+    aten.index_select.default: _vector,
+    aten.select_scatter.default: _stored(aten.select.int),
+    aten.slice_scatter.default: _stored(aten.slice.Tensor),
+    aten.select_backward.default: _gradient_of(aten.select.int),
+    aten.slice_backward.default: _gradient_of(aten.slice.Tensor),
+    aten.smooth_l1_loss.default: _smooth_l1,
 }
 
 
