@@ -413,6 +413,28 @@ def histogram_of_bins(x):
     return torch.histc(x, bins=4, min=-2, max=2), torch.histc(x)
 
 
+@torch.library.custom_op("graphlift_shapes::repeated", mutates_args=())
+def repeated(x: Tensor, times: int) -> Tensor:
+    return x.repeat(times, 1)
+
+
+@repeated.register_fake
+def _repeated_fake(x: Tensor, times: int) -> Tensor:
+    assert x.dim() == 2
+    return x.new_empty(x.size(0) * times, x.size(1))
+
+
+repeated.register_autograd(
+    lambda ctx, grad: (grad.unflatten(0, (ctx.times, -1)).sum(0), None),
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "times", inputs[1]),
+)
+
+
+@program()
+def operator_of_a_library(x):
+    return repeated(x * 2, x.shape[0]) + 1
+
+
 @program()
 def stack(x):
     return torch.stack([x, x + 1, x * 2], 1)

@@ -301,13 +301,37 @@ def _answer_elsewhere(
 
 
 def _symbolic(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, now: Any) -> Any:
-    rule = VIEWS.get(info.func) or rule_of(info.func)
+    rule = VIEWS.get(info.func) or rule_of(info.func) or _library_rule(info.func)
     if rule is None:
         raise NoRule("has no symbolic rule")
     sizes = rule(table, args, kwargs)
     if sizes is None:
         raise NoRule("has no symbolic rule for these arguments")
     return _combined(table, sizes, now)
+
+
+def _library_rule(func: Any) -> Callable[..., Any] | None:
+    """The fake implementation that a custom operator's library registered, run on fakes whose sizes are symbols."""
+    entry = torch._library.simple_registry.singleton._data.get(func.name())
+    if entry is None or entry.fake_impl.kernel is None:
+        return None
+
+    def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+        try:
+            with plain_mode(table):
+                made = entry.fake_impl.kernel(*torch_sizes(args, table), **torch_sizes(kwargs, table))
+        except Exception as error:
+            text = f"has a fake implementation that refuses sizes in symbols: {type(error).__name__}: {error}"
+            raise NoRule(text) from error
+        return _layouts(made)
+
+    return rule
+
+
+def _layouts(made: Any) -> Any:
+    if type(made) in (tuple, list):
+        return type(made)(map(_layouts, made))
+    return Layout(made.spec.shape, made.spec.stride, made.spec.offset) if type(made) is FakeTensor else None
 
 
 def _combined(table: SymbolTable, sizes: Any, now: Any) -> Any:
