@@ -392,6 +392,15 @@ FOUND = (
         """,
         ("made(1),", "made(2),"),
     ),
+    Found(
+        "calls that break inside a builtin that took items before",
+        """
+        def program(x):
+            chosen = max(map(opaque, [1, 2])), sorted(map(opaque, "ba")), "".join(map(opaque, "ab"))
+            return chosen, list(map(opaque, [x, x + 1])), {*filter(opaque, (0, 1, 2))}, sum(map(opaque, (1, 2)))
+        """,
+        ("made(1),", "made(2),"),
+    ),
 )
 
 

@@ -92,39 +92,44 @@ _AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode", "torch.autograd.function", "tor
 
 def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
     """``fn(*args, **kwargs)``; ``link``: what a call instruction passes on, that the callee's frame can be resumed."""
-    fn = cap.realize(fn)
-    kind = type(fn)
-    if kind is MethodVar and type(fn.self_var) is PrivateVar:  # type: ignore[attr-defined]
-        from .mirror import run
+    try:
+        fn = cap.realize(fn)
+        kind = type(fn)
+        if kind is MethodVar and type(fn.self_var) is PrivateVar:  # type: ignore[attr-defined]
+            from .mirror import run
 
-        return run(cap, fn.func.value, [fn.self_var, *args], kwargs)  # type: ignore[attr-defined]
-    if kind is MethodVar:
-        return call(cap, fn.func, [fn.self_var, *args], kwargs, link)  # type: ignore[attr-defined]
-    if kind is ConstVar:
-        return _call_const(cap, fn, args, kwargs, link)  # type: ignore[arg-type]
-    if kind is FunctionVar:
-        return inline(cap, fn, args, kwargs, link)
-    if kind is CalleeVar:
-        return resume_callee(cap, fn, link)  # type: ignore[arg-type]
-    if kind is ObjectVar:
-        special = INSTANCE_CALLS.get(fn.cls)  # type: ignore[attr-defined]
-        if special is not None:
-            return special(cap, fn, args, kwargs, link)  # type: ignore[arg-type]
-        raw = cap.type_attr(fn.cls, "__call__")  # type: ignore[attr-defined]
-        if raw is ABSENT:
-            raise cap.raise_(TypeError, f"'{fn.cls.__name__}' object is not callable")  # type: ignore[attr-defined]
-        bound = bind_descriptor(cap, raw, fn, fn.cls, "__call__")  # type: ignore[attr-defined]
-        assert bound is not None
-        if (
-            type(bound) is MethodVar
-            and type(bound.func) is ConstVar
-            and isinstance(bound.func.value, types.WrapperDescriptorType)
-        ):
-            raise Break("c-function", f"call of a {fn.cls.__name__} object")  # type: ignore[attr-defined]
-        return call(cap, bound, args, kwargs, link)
-    if kind is OpaqueVar:
-        raise Break(fn.code, fn.detail)  # type: ignore[attr-defined]
-    raise cap.raise_(TypeError, f"'{python_type(fn).__name__}' object is not callable")
+            return run(cap, fn.func.value, [fn.self_var, *args], kwargs)  # type: ignore[attr-defined]
+        if kind is MethodVar:
+            return call(cap, fn.func, [fn.self_var, *args], kwargs, link)  # type: ignore[attr-defined]
+        if kind is ConstVar:
+            return _call_const(cap, fn, args, kwargs, link)  # type: ignore[arg-type]
+        if kind is FunctionVar:
+            return inline(cap, fn, args, kwargs, link)
+        if kind is CalleeVar:
+            return resume_callee(cap, fn, link)  # type: ignore[arg-type]
+        if kind is ObjectVar:
+            special = INSTANCE_CALLS.get(fn.cls)  # type: ignore[attr-defined]
+            if special is not None:
+                return special(cap, fn, args, kwargs, link)  # type: ignore[arg-type]
+            raw = cap.type_attr(fn.cls, "__call__")  # type: ignore[attr-defined]
+            if raw is ABSENT:
+                raise cap.raise_(TypeError, f"'{fn.cls.__name__}' object is not callable")  # type: ignore[attr-defined]
+            bound = bind_descriptor(cap, raw, fn, fn.cls, "__call__")  # type: ignore[attr-defined]
+            assert bound is not None
+            if (
+                type(bound) is MethodVar
+                and type(bound.func) is ConstVar
+                and isinstance(bound.func.value, types.WrapperDescriptorType)
+            ):
+                raise Break("c-function", f"call of a {fn.cls.__name__} object")  # type: ignore[attr-defined]
+            return call(cap, bound, args, kwargs, link)
+        if kind is OpaqueVar:
+            raise Break(fn.code, fn.detail)  # type: ignore[attr-defined]
+        raise cap.raise_(TypeError, f"'{python_type(fn).__name__}' object is not callable")
+    except Break as stop:
+        if link is None:  # whoever calls may have done a part of its work
+            stop.at_once = False
+        raise
 
 
 def call_special(cap: Capture, obj: Tracker, name: str, args: Args) -> Tracker:
