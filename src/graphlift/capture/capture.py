@@ -34,7 +34,6 @@ from ..guards import (
     DictKeys,
     Equals,
     Func,
-    GlobalState,
     Guard,
     HasKey,
     IdIs,
@@ -61,7 +60,7 @@ from .dynamic import Choice, SizePolicy
 from .endings import held, is_noticed, reached
 from .graph import GraphBuilder
 from .graph_values import contains_tensor, to_graph, wrap_result
-from .overriding import active_modes, mode_tracker, overrides
+from .overriding import active_modes, mode_tracker, overrides, state_at_entry
 from .questions import Questions
 from .runtime_errors import inside_try, may_raise
 from .trackers import (
@@ -139,7 +138,7 @@ class Capture:
         self.varying = varying  # integers that were not what an earlier region had taken them for
         self.stop_at = stop_at
         self.step = 0
-        self.global_state = GlobalState()
+        self.global_state = state_at_entry()
         self.builder = GraphBuilder()
         self.fake_mode = FakeMode()
         self.fake_mode.unknown_sizes = self.sizes
@@ -173,7 +172,9 @@ class Capture:
         #: Modes that see calls of torch's functions, the innermost last; meanwhile none acts for real.
         self.modes: list[Tracker] = []
         self.mode_stack: Any = None
-        self.functions_off = 0  # 1: no class's __torch_function__ is called, 2: no mode's either
+        self.functions_off = (
+            self.global_state.function_state
+        )  # 1: no class's __torch_function__ is called, 2: no mode's either
         #: Inputs that the graph gets as plain tensors, with what must stay as it is.
         self.disguised: list[tuple[Any, Any, bool]] = []
         self.frames: list[Any] = []

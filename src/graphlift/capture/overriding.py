@@ -7,6 +7,7 @@ Always: plain tensors outside of any mode are told apart without a lookup.
 from __future__ import annotations
 
 import contextlib
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
-from ..guards import ABSENT, Const
+from ..guards import ABSENT, Const, GlobalState
 from .breaks import Break
 from .trackers import NONE, ConstVar, DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
@@ -125,9 +126,32 @@ def handlers_act() -> bool:
     return any(type(mode) is not DeviceContext for mode in active_modes())
 
 
-def handlers_off() -> contextlib.AbstractContextManager[Any]:
+class _Outside(threading.local):
+    """How torch handled `__torch_function__` where `handlers_off` was entered."""
+
+    state: Any = None
+
+
+_outside = _Outside()
+
+
+@contextlib.contextmanager
+def handlers_off() -> Iterator[None]:
     """A context in which no mode that is active for real, but for a default device, sees what is done."""
-    return torch._C.DisableTorchFunction() if handlers_act() else contextlib.nullcontext()
+    if not handlers_act():
+        yield
+        return
+    before, _outside.state = _outside.state, torch._C._get_torch_function_state()
+    try:
+        with torch._C.DisableTorchFunction():
+            yield
+    finally:
+        _outside.state = before
+
+
+def state_at_entry() -> GlobalState:
+    """The global state of the program, outside of `handlers_off`."""
+    return GlobalState() if _outside.state is None else GlobalState(function_state=int(_outside.state))
 
 
 @contextlib.contextmanager

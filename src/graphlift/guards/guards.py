@@ -587,9 +587,9 @@ class GlobalState(Guard):
     included_keys: int
     excluded_keys: int
 
-    def __init__(self) -> None:
+    def __init__(self, **known: Any) -> None:
         for name, (_, read) in GLOBAL_FACTS.items():
-            object.__setattr__(self, name, read())
+            object.__setattr__(self, name, known[name] if name in known else read())
 
     def mismatch(self) -> str | None:
         """The first fact that does not hold now, as text, or None if all hold."""

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from ...guards import ABSENT
+from ...guards import ABSENT, SeqItem
 from ..attributes import find_attr, get_attr, is_python, python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special, known_index
@@ -175,9 +175,21 @@ def key_error(cap: Capture, key: Tracker) -> Raised:
     return raised
 
 
+def _peek(cap: Capture, container: Tracker, index: Tracker) -> Tracker | None:
+    """An item of a list made outside of which nothing else was read: how long the list is does not matter."""
+    if type(container) is ListVar and container.untouched and container.source and type(index) is ConstVar:
+        position, real = index.value, container.real
+        if real is not None and type(position) is int and 0 <= position < list.__len__(real):
+            return cap.realize(LazyVar(list.__getitem__(real, position), SeqItem(container.source, position)))
+    return None
+
+
 def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
-    items: list[Tracker] = container.items  # type: ignore[attr-defined]
     index = cap.plain(index)
+    peeked = _peek(cap, container, index)
+    if peeked is not None:
+        return peeked
+    items: list[Tracker] = container.items  # type: ignore[attr-defined]
     if type(index) is not ConstVar:
         cls: Any = python_type(container)
         return _mirrored(cap, cls.__getitem__, [container, index])
