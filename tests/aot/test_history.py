@@ -174,3 +174,28 @@ def test_an_input_made_without_grad_has_eagers_error_beside_a_base_that_changes_
         made = fn(x, view)
         with pytest.raises(RuntimeError, match="created in no_grad mode"):
             _ = made.grad_fn
+
+
+def test_a_leaf_that_is_detached_in_place_may_be_written() -> None:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        x.detach_()
+        return x.mul_(y)
+
+    for fn in (f, graphlift.compile(f, backend="aot_eager")):
+        x, y = (torch.full((3,), 2.0, requires_grad=True) for _ in range(2))
+        assert fn(x, y) is x
+        x.sum().backward()
+        assert x.tolist() == [4, 4, 4] and y.grad is not None and y.grad.tolist() == [2, 2, 2]
+
+
+def test_pieces_of_what_shares_a_counter_with_a_tensor_that_changes_its_shape_have_eagers_error() -> None:
+    def f(x: Tensor, alias: Tensor) -> Tensor:
+        piece = x.chunk(2, -1)[0]
+        alias.t_()
+        return piece
+
+    for fn in (f, graphlift.compile(f, backend="aot_eager")):
+        x = nn.Parameter(torch.ones(3, 4))
+        piece = fn(x, x.detach()[1:])
+        with pytest.raises(RuntimeError, match="base has been modified inplace"):
+            _ = piece.grad_fn

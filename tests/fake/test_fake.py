@@ -265,6 +265,30 @@ def test_autocast_acts_on_fakes() -> None:
         assert (mode.from_real(X) @ mode.from_real(X).t()).dtype == torch.bfloat16
 
 
+_OF_THE_SAME_SHAPE: tuple[Callable[[Tensor], Tensor], ...] = (
+    torch.zeros_like,
+    torch.rand_like,
+    lambda t: torch.full_like(t, 2),
+    lambda t: torch.native_dropout(t, 0.5, True)[1],
+    lambda t: t.flip(0),
+    lambda t: t.roll(1),
+    lambda t: t.sort()[0],
+    lambda t: t.argsort(stable=True),
+    lambda t: torch.ones_like(t, memory_format=torch.contiguous_format),
+)
+
+
+@pytest.mark.parametrize("k", range(len(_OF_THE_SAME_SHAPE)))
+def test_strides_of_what_has_the_shape_of_an_empty_tensor(k: int) -> None:
+    transposed, gaps = torch.empty(2, 0, 3).transpose(0, 2), torch.empty(1, 4)[:, ::2][1:]
+    for real in (torch.empty(0)[::2], gaps, transposed, torch.empty(0, 3).t()):
+        mode = FakeMode()
+        fake = mode.from_real(real)
+        with mode:
+            found = _OF_THE_SAME_SHAPE[k](fake).stride()
+        assert found == _OF_THE_SAME_SHAPE[k](real).stride()
+
+
 def test_a_hundred_random_chains_of_views() -> None:
     ops = (
         lambda t: t.transpose(0, -1),

@@ -85,3 +85,14 @@ def test_powers_round_as_eager_rounds(dtype: torch.dtype, exponent: float) -> No
     for a, b in zip(got, expected, strict=True):
         steps = (a.view(torch.int16).int() - b.view(torch.int16).int()).abs()
         assert int(steps.max()) <= 1 and float((steps > 0).float().mean()) < 0.01
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_an_output_that_is_an_input_is_not_resized(backend: str) -> None:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return torch.add(x, y, out=x)
+
+    compiled = graphlift.compile(f, backend=backend)
+    for shapes in ((0, 1, 3), (0, 10, 3)), ((1, 3), (10, 3)):
+        with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+            compiled(*map(torch.zeros, shapes))

@@ -552,6 +552,7 @@ class _Outputs:
     def _mutations(self) -> None:
         rec, given = self.rec, self.given
         with_base = {i for group, _, _ in given.bases for i in group}
+        sharing = {i for group in _storage_groups(given.real) for i in group}
         for i, fake in enumerate(given.fakes):
             if given.leaves[i].home is not fake.home:
                 raise FallBack("data-assigned", "an input took the storage of another tensor")
@@ -560,7 +561,8 @@ class _Outputs:
             home = fake.home
             in_place = tuple(s for s in fake.path if s.in_place)
             became_differentiable = fake.grad_fn is not given.grad_fns[i]
-            if became_differentiable and not _descends(fake.grad_fn, given.grad_fns[i]):
+            was_leaf = given.needs_grad[i] and given.grad_fns[i] is None
+            if became_differentiable and (was_leaf or not _descends(fake.grad_fn, given.grad_fns[i])):
                 raise FallBack("alias-history", "an input is detached in place, and then written")
             written = home.version != 0 and (home.base is not home.first or became_differentiable)
             if i in given.new_leaves:
@@ -573,7 +575,7 @@ class _Outputs:
                 raise FallBack("requires-grad-changed")
             if in_place:
                 untracked = fake.requires_grad and not all(s.grad_mode for s in in_place)
-                if (became_differentiable and written) or i in with_base or untracked:
+                if (became_differentiable and written) or i in with_base or i in sharing or untracked:
                     raise FallBack("metadata-changed", "of an input under autograd")
                 self.around.metadata.append(MetadataMutation(i, in_place))
             if i in with_base:

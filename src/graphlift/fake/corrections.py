@@ -201,10 +201,11 @@ def _all_contiguous(recipe: Any, args: tuple, kwargs: dict) -> Any:
 def _roll(recipe: Any, args: tuple, kwargs: dict) -> Any:
     """The CPU kernel concatenates two pieces for each dimension, and ``cat`` chooses the format."""
     spec, shifts, dims = args[0].spec, args[1], _argument(args, kwargs, 2, "dims", ())
-    if 0 in spec.shape:
-        return recipe
-    if not dims:
+    empty = 0 in spec.shape
+    if not dims and not (empty and len(spec.shape) == 1):
         return _contiguous(spec.shape, recipe)
+    if empty:
+        return recipe
     x = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="meta")
     with torch._C._DisableTorchDispatch():
         for shift, dim in zip(shifts, dims, strict=True):
@@ -222,7 +223,37 @@ def _product(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return make_spec(recipe.shape, strides, 0, recipe.dtype, recipe.device)
 
 
+def _strides_of_empty(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """Results of the shape of an empty tensor have its strides."""
+    like = args[0].spec
+    if 0 not in like.shape or kwargs.get("memory_format") not in (None, torch.preserve_format):
+        return recipe
+    if isinstance(recipe, Spec):
+        if recipe.shape != like.shape:
+            return recipe
+        return make_spec(like.shape, like.stride, 0, recipe.dtype, recipe.device)
+    return tuple([_strides_of_empty(r, args, kwargs) for r in recipe])
+
+
+_ON_EMPTY = (
+    aten.empty_like.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.rand_like.default,
+    aten.randn_like.default,
+    aten.randint_like.default,
+    aten.randint_like.low_dtype,
+    aten.native_dropout.default,
+    aten.fill.Scalar,
+    aten.fill.Tensor,
+    aten.flip.default,
+    aten.sort.default,
+    aten.sort.stable,
+)
+
 CPU_CORRECTIONS: dict[Any, Rule] = {
+    **dict.fromkeys(_ON_EMPTY, _strides_of_empty),
     aten.native_layer_norm.default: _layer_norm,
     aten.native_batch_norm.default: _batch_norm(5, 3),
     aten._native_batch_norm_legit.default: _batch_norm(5, 3),

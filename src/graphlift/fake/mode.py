@@ -25,7 +25,7 @@ from .corrections import correct
 from .errors import DataDependent, Unsupported
 from .known import answer, carry, know
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
-from .outs import require_dtypes, require_regular_out
+from .outs import require_apart, require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
 from .tensor import FakeTensor, count_writes, fakes_in, in_mode_of, new_fake, set_metadata, value_of
 
@@ -572,6 +572,9 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
             if id(f) in standins and (spec := spec_of(standins[id(f)], f.spec.device)) is not f.spec
         }
         recipe = fresh
+        require_apart(
+            info, [f for f in fakes_in(tuple(targets.values()), []) if id(f) in resized], args, kwargs
+        )
         if resized:  # out= of the wrong size: not remembered, since it names this call's tensors
             for f in fakes_in(tuple(targets.values()), []):
                 if id(f) in resized:

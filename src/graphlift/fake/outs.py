@@ -13,7 +13,7 @@ import torch
 from .errors import Unsupported
 from .ops import OpInfo, Tag
 from .spec import Spec
-from .tensor import FakeTensor
+from .tensor import FakeTensor, fakes_in
 
 # Kernels that give the output other strides, resize it for a moment, or write past its strides; by name, because
 # not every release of torch has them all.
@@ -50,8 +50,7 @@ def require_regular_out(info: OpInfo, targets: dict[Any, Any], args: tuple, kwar
         return
     if info.name in OWN_RULES:
         raise Unsupported(info.name, "writes its output by rules of its own")
-    names = {name for _, name in info.writes}
-    inputs = [*args, *(v for k, v in kwargs.items() if k not in names)]
+    inputs = _inputs(info, args, kwargs)
     pointwise = torch.Tag.pointwise in info.func.tags
     for target in targets.values():
         if type(target) is FakeTensor:
@@ -59,6 +58,18 @@ def require_regular_out(info: OpInfo, targets: dict[Any, Any], args: tuple, kwar
                 raise Unsupported(info.name, "writes a tensor that overlaps itself")
             if any(_shared(target, a, pointwise) for a in inputs):
                 raise Unsupported(info.name, "reads memory that it also writes")
+
+
+def _inputs(info: OpInfo, args: tuple, kwargs: dict) -> list[Any]:
+    names = {name for _, name in info.writes}
+    return [*args, *(v for k, v in kwargs.items() if k not in names)]
+
+
+def require_apart(info: OpInfo, resized: list[FakeTensor], args: tuple, kwargs: dict) -> None:
+    """Raises: Unsupported where an output that would be resized is an input too: eager's kernel then raises."""
+    inputs = fakes_in(_inputs(info, args, kwargs), []) if resized else []
+    if any(f is a for f in resized for a in inputs):
+        raise Unsupported(info.name, "resizes a tensor that it reads")
 
 
 def _repeats(spec: Spec) -> bool:
