@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import traceback
+import warnings
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -15,7 +18,9 @@ from torch.utils.checkpoint import (
     set_checkpoint_early_stop,
 )
 
+import graphlift
 from tests.capture.torch_program import real, seeded, torch_program
+from tests.equality import assert_equal
 
 G = real(3, 4, grad=True)
 X = real(3, 4, seed=1)
@@ -720,6 +725,34 @@ def test_checkpoint(x, w):
 @torch_program(G, W)
 def test_checkpoint_reentrant(x, w):
     return checkpoint(body, x, w, use_reentrant=True) + 1
+
+
+@pytest.mark.parametrize("action", ["always", "ignore", "error"])
+def test_checkpoint_that_torch_warns_of(action):
+    steps, graphs = [], []
+
+    def run(x, w):
+        steps.append("before")
+        return checkpoint(body, x * 2, w) + checkpoint(body, x, w)
+
+    def outcome(fn):
+        steps.clear()
+        x, w = G(), W()
+        lines = []
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter(action)
+            try:
+                fn(x, w).sum().backward()
+            except UserWarning as error:
+                lines = [
+                    f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == __file__
+                ][-1:]
+        return x.grad, w.grad, lines, list(steps), [(str(s.message), s.filename, s.lineno) for s in seen]
+
+    compiled = graphlift.compile(run, backend=lambda gm, _: graphs.append(gm) or gm.forward, fullgraph=True)
+    for _ in range(2):
+        assert_equal(outcome(compiled), outcome(run))
+    assert len(graphs) == 1
 
 
 def dropbody(x, w):

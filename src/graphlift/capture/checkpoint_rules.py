@@ -6,17 +6,20 @@ Always: the function runs alike both times, since it only computes; where that c
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import operator
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch.utils import checkpoint
 
 from ..data import dataclass
+from ..frame import call_disabled
 from .autograd_rules import hooked_inputs
 from .breaks import Break
 from .calls import call, known_object
@@ -28,6 +31,9 @@ from .rerun import may_draw
 from .rules import rule
 from .subgraph import Contents, Tensors
 from .trackers import Args, ConstVar, Kwargs, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
+
+if TYPE_CHECKING:
+    from .residual import Residual
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +95,9 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         raise Break("unsupported-call", "a checkpoint with options that are not constants") from None
     differentiates = torch.is_grad_enabled()
     _check_options(options, differentiates)
+    if options["use_reentrant"] is None:
+        options["use_reentrant"] = True
+        cap.repeated.append(Warned())
     before, changed, tensors = Contents(cap, args), cap.changed, Tensors(cap)
     last = next(iter(reversed(cap.builder.graph.nodes)), None)
     known = {t.fake.home for t in cap.fakes.values()}
@@ -117,12 +126,33 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 _PASSED = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
 
 
+class Warned:
+    """A checkpoint that does not say whether it is reentrant: it is, and torch warns."""
+
+    def before(self, residual: Residual, eagerly: str) -> str:
+        return f"if {residual.constant(warnings_raise)}(): return {eagerly}"
+
+    def after(self, residual: Residual) -> str:
+        return f"{residual.constant(call_disabled)}({residual.constant(warn_of_reentrance)})"
+
+
+def warnings_raise() -> bool:
+    """Whether a filter could make an exception of torch's warning."""
+    return any(
+        action == "error" and issubclass(UserWarning, kind) for action, _, kind, *_ in warnings.filters
+    )
+
+
+def warn_of_reentrance() -> None:
+    """What torch does first in such a checkpoint; this one it refuses right after it."""
+    with contextlib.suppress(ValueError):
+        checkpoint.checkpoint(warn_of_reentrance, debug=True)
+
+
 def _check_options(options: dict[str, Any], differentiates: bool) -> None:
     """Raises: Break for options that do more than choose how the backward computes again, or that torch refuses."""
     if options["determinism_check"] not in checkpoint._allowed_determinism_checks_to_fns:
         raise Break("unsupported-call", "a checkpoint with an unknown determinism_check")
-    if options["use_reentrant"] is None:
-        raise Break("unsupported-call", "a checkpoint that warns of its use_reentrant, which is not given")
     debug = checkpoint._checkpoint_debug_enabled
     if differentiates and (
         options["context_fn"] is not checkpoint.noop_context_fn
