@@ -15,6 +15,7 @@ from torch import fx
 import graphlift
 from graphlift import aot, record
 from graphlift.aot.reasons import FALLBACKS
+from graphlift.capture import torch_contexts
 from graphlift.capture.reasons import REASONS
 from tests.report.test_break_examples import run
 
@@ -105,6 +106,11 @@ GRAPHS: dict[str, tuple[Callable[[], fx.GraphModule], torch.Tensor, str]] = {
         lambda: fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU())),
         torch.ones(2),
         "submodule",
+    ),
+    "inference-part": (
+        lambda: _graph((torch_contexts.enter_inference, (True,)), (torch.relu, ("x",))),
+        torch.ones(2),
+        "",
     ),
     "outside-tensor": (lambda: fx.symbolic_trace(_Constant()), torch.ones(3), "constant"),
     "autocast-left": (
