@@ -189,6 +189,23 @@ def inside_an_exception() -> Any:
     return noted, before, len(ENDED)
 
 
+def _raises(noted: Noted) -> None:
+    graphlift.graph_break()
+    raise ValueError(len(ENDED))
+
+
+def callee_left_by_exception() -> Any:
+    try:
+        _raises(Noted(5))
+    except ValueError as error:
+        caught = error.args
+    try:
+        ENDED(Noted(6))  # type: ignore[operator]
+    except TypeError:
+        pass
+    return caught, len(ENDED)
+
+
 PROGRAMS: list[Callable[[], Any]] = [
     *(
         zipped_comprehension,
@@ -207,7 +224,7 @@ PROGRAMS: list[Callable[[], Any]] = [
         loop_left_by_exception,
         loop_left_by_break,
     ),
-    *(loop_left_by_return, iterator_dropped, exchanged, inside_an_exception),
+    *(loop_left_by_return, iterator_dropped, exchanged, inside_an_exception, callee_left_by_exception),
 ]
 
 

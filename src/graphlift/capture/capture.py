@@ -193,6 +193,7 @@ class Capture:
         self.compared: set[tuple[int, int]] = set()  # containers that are being compared
         self.outside = sys.exception()  # what a caller of the frame handles
         self.generators: list[Any] = []
+        self.signals: list[Exception] = []  # the Raised and Break that passed through frames
         self.tracebacks: dict[int, OpaqueVar] = {}
         self._identity_keys: dict[int, TrackerKey] = {}
         self.id_keys = self.address_keys = False  # see `saw_keys`
@@ -202,6 +203,8 @@ class Capture:
 
     def release(self) -> None:
         """Let go of the program's objects now: trackers refer to each other, and objects that end are seen to end."""
+        for signal in self.signals:  # frames of ours that raised one hold it, and it them by its traceback
+            signal.__traceback__ = signal.__context__ = signal.__cause__ = None
         self.__dict__.clear()
 
     def stays_inside(self, tracker: Tracker, step: int = 0) -> None:
@@ -644,7 +647,14 @@ class Capture:
     def drop(self, *gone: Any, frame: Any = None, result: Tracker | None = None) -> None:
         """Values have left a frame, or a frame has returned; asked only where the frame was entered with `mortal`."""
         lost = reached(self, gone or (frame,))[1] & self.mortal
-        lost -= held(self, result, without=frame)[1] if lost else set()
+        if lost:
+            self._let_go_of(lost - held(self, result, without=frame)[1])
+
+    def require_held(self) -> None:
+        """An exception is caught: what the frames that it left had is lost with it, at the latest."""
+        self._let_go_of(self.mortal - held(self)[1])
+
+    def _let_go_of(self, lost: set[int]) -> None:
         for value in self.given:
             if id(value) in lost:
                 self.let_go(value)

@@ -168,6 +168,7 @@ class Frame:
                 else:
                     self.pc = signal  # a jump target
         except Break as stop:
+            cap.signals.append(stop)
             if not stop.stack:
                 stop.stack, stop.step = cap.user_stack(), cap.break_step()
             raise
@@ -176,19 +177,19 @@ class Frame:
 
     def unwind(self, cap: Capture, raised: Raised, instr: Any) -> None:
         """Enter the handler that covers ``instr``, or let the exception leave the frame."""
+        cap.signals.append(raised)
         again = instr.op == "RERAISE" or (instr.op == "RAISE_VARARGS" and instr.arg == 0)
         cap.note_raised(raised.value, self, again, not raised.is_placed)
         raised.is_placed = True
         handler = instr.handler
         if handler is None:
             raise raised
-        dropped = self.stack[handler.depth :]
         del self.stack[handler.depth :]
-        if cap.mortal:
-            cap.drop(*dropped)
         if handler.push_lasti:
             self.push(ConstVar(instr.offset))
         self.push(raised.value)
+        if cap.mortal:
+            cap.require_held()
         self.pc = handler.target
 
 
