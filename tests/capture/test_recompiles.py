@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from graphlift.api import Settings
 from tests.capture.program import CountingBackend
 from tests.equality import assert_equal
 
@@ -226,3 +228,25 @@ def test_text_that_varies(compiler):
         assert_equal(compiled(*given), fn(*given))
     if compiler.name == "graphlift":
         assert len(backend.graphs) <= 8
+
+
+def test_generators_made_for_each_call() -> None:
+    def noisy(x: Tensor, generator: torch.Generator) -> Any:
+        y = x * 2
+        noise = torch.randn(3, generator=generator)
+        return y + noise, torch.rand(2, generator=generator) * y.sum()
+
+    regions: list[Any] = []
+    compiled = Settings(backend=lambda gm, inputs: gm.forward).callable(noisy, on_region=(regions.append,))
+    counts = []
+    for seed in range(8):
+        made = [torch.Generator().manual_seed(seed) for _ in range(2)]
+        assert_equal(compiled(torch.ones(3), made[0]), noisy(torch.ones(3), made[1]))
+        assert torch.equal(made[0].get_state(), made[1].get_state())
+        counts.append(len([r for r in regions if r.filename == __file__]))
+    assert counts[-1] == counts[4] <= 7, counts
+    same = torch.Generator()
+    fixed = Settings(backend=lambda gm, inputs: gm.forward).callable(noisy, fullgraph=True)
+    for seed in range(3):
+        want = noisy(torch.ones(3), same.manual_seed(seed))
+        assert_equal(fixed(torch.ones(3), same.manual_seed(seed)), want)

@@ -70,6 +70,8 @@ def to_graph(cap: Capture, tracker: Tracker) -> tuple[Any, Any]:
 
 def constant_argument(cap: Capture, tracker: ObjectVar) -> tuple[Any, Any]:
     """A pre-existing object as an attribute of the graph."""
+    if tracker.source in cap.varying:
+        raise Break("unsupported-object", "a torch.Generator that is another one in each call")
     if tracker.source is not None and not isinstance(tracker.source, Const):
         cap.guard(IdIs(tracker.source, tracker.obj))
     return cap.builder.constant(tracker.obj), tracker.obj
