@@ -89,9 +89,10 @@ def test_the_same_function_mode_object() -> None:
         assert check.passes()
 
 
-def test_plain_state_is_read_in_c() -> None:
-    facts = tensors.access().state_facts(GlobalState())
-    assert facts is not None
+def test_plain_state_and_modes_are_read_in_c() -> None:
+    assert tensors.access().state_facts(GlobalState()) is not None
+    with FunctionMode(), torch.device("meta"):
+        assert tensors.access().state_facts(GlobalState()) is not None
 
 
 def test_another_thread_has_its_own_modes() -> None:

@@ -238,9 +238,9 @@ static int build_global(Check *check, PyObject *global) {
     check->global_kind = 1;
     unsigned long long included, excluded;
     long long level;
-    if (!PyArg_ParseTuple(global, "bbbbbbb(bb)LKK", &want->autograd, &want->default_dtype, &want->deterministic,
-                          &want->deterministic_warn, &want->function_state, &want->autocast_on,
-                          &want->autocast_cache, &want->autocast_dtype[0], &want->autocast_dtype[1], &level,
+    if (!PyArg_ParseTuple(global, "bbbbbbbb(bb)LKK", &want->autograd, &want->default_dtype, &want->deterministic,
+                          &want->deterministic_warn, &want->function_state, &want->function_modes,
+                          &want->autocast_on, &want->autocast_cache, &want->autocast_dtype[0], &want->autocast_dtype[1], &level,
                           &included, &excluded))
         return 0;
     for (int d = 0; d < 2; d++)

@@ -219,6 +219,9 @@ def _add_global_state(program: _Program, guard: g.GlobalState) -> None:
     if program.global_state is not None:
         raise ValueError("guards contradict each other: two different global states")
     program.global_state = facts if facts is not None else lambda: guard.mismatch() is None
+    if facts is not None:
+        for asked in guard.mode_guards():
+            _add_gives(program, asked)
 
 
 def _add_memory_relation(program: _Program, guard: g.NoOverlap | g.StorageOffset) -> None:

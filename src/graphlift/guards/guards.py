@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Any
 
 from graphlift.data import dataclass
-from graphlift.guards.sources import DictItem, Ref, Source, describe_object
+from graphlift.guards.sources import Const, DictItem, Ref, Source, describe_object
 from graphlift.shapes.expr import FloorDiv, Max, Min, Relation, SizeLike, Symbol, terms_of
 
 
@@ -598,6 +598,23 @@ class GlobalState(Guard):
             if expected != found:
                 return f"{text} is {_fact(name, expected)}, found {_fact(name, found)}"
         return None
+
+    def mode_guards(self) -> list[Gives]:
+        """That the modes are these, as calls of C functions; default devices are made anew each time."""
+        import torch
+        from torch.utils._device import DeviceContext
+
+        found = []
+        for k, mode in enumerate(self.function_modes):
+            at = Call(torch._C._get_function_stack_at, k)
+            if isinstance(mode, Ref):
+                found.append(gives(Call(operator.is_, at, Const(mode, "mode")), True, "the mode is the same"))
+                continue
+            device = torch.device(mode[1])
+            is_device = Call(operator.is_, Call(type, at), DeviceContext)
+            same = Call(operator.eq, Call(getattr, at, "device"), device)
+            found += [gives(call, True, f"default device {device}") for call in (is_device, same)]
+        return found
 
     def describe(self) -> str:
         shown = [f"grad mode {'on' if self.grad_enabled else 'off'}", f"default dtype {self.default_dtype}"]

@@ -80,7 +80,7 @@ class Access:
     def state_facts(self, state: GlobalState) -> tuple[Any, ...] | None:
         """The facts in the order build_global takes them, or None: compare in Python."""
         dtype = self.dtype_codes.get(state.default_dtype)
-        if not self.state or dtype is None or state.function_modes or state.dispatch_modes:
+        if not self.state or dtype is None or state.dispatch_modes or len(state.function_modes) > 127:
             return None
         dtypes = tuple(self.dtype_codes[d] if on else _AUTOCAST_OFF for _, on, d in state.autocast)
         on = any(enabled for _, enabled, _ in state.autocast)
@@ -90,6 +90,7 @@ class Access:
                 dtype,
                 *state.deterministic,
                 state.function_state,
+                len(state.function_modes),
                 on,
                 bool(state.autocast_cache),
             ),

@@ -151,7 +151,7 @@ typedef struct {
     uint8_t autograd;
     int8_t default_dtype;
     int8_t deterministic, deterministic_warn;
-    int8_t function_state;
+    int8_t function_state, function_modes; /* how many; which ones they are, relations ask */
     int8_t autocast_on; /* any of cpu, cuda */
     int8_t autocast_cache;
     int8_t autocast_dtype[2]; /* -1: off, not compared */
@@ -191,7 +191,7 @@ static int global_matches(GlobalFacts *want) {
     if ((keys[1] ^ torch_state.raw_default[1]) != want->keys[1]) return 0;
     if ((torch_state.autograd_state()[torch_state.autograd_bits] & AUTOGRAD_BITS) != want->autograd) return 0;
     if (torch_state.default_dtype() != want->default_dtype) return 0;
-    if (torch_state.dispatch_modes() != 0 || torch_state.function_modes() != 0) return 0;
+    if (torch_state.dispatch_modes() != 0 || torch_state.function_modes() != want->function_modes) return 0;
     if (torch_state.function_state() != want->function_state) return 0;
     const void *context = torch_state.context();
     if (torch_state.deterministic(context) != want->deterministic) return 0;
