@@ -206,6 +206,30 @@ def test_a_function_that_enters_inference_mode_is_left_to_eager() -> None:
     torch.testing.assert_close(c(x), (f(x),))
 
 
+def test_an_inference_tensor_is_not_kept_for_the_backward() -> None:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(x > 0, x, y)
+
+    with torch.inference_mode():
+        x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    y = torch.full((3,), -4.0, requires_grad=True)
+    (out,) = compiled(f, x, y)(x, y)
+    out.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1, 0, 1]
+    assert y.grad is not None and y.grad.tolist() == [0, 1, 0]
+
+
+def test_a_conjugate_of_what_changed_its_shape() -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        y.t_()
+        return y, y.adjoint()
+
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    for found, expected in zip(compiled(f, x)(x), f(x), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def test_constants_and_attributes() -> None:
     table = torch.randn(10, 3)
     module = torch.nn.Module()
