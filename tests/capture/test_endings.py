@@ -189,6 +189,12 @@ def inside_an_exception() -> Any:
     return noted, before, len(ENDED)
 
 
+def taken_from_the_stack() -> Any:
+    first = Noted(1).number, len(ENDED)
+    second = [Noted(2), len(ENDED)][1], len(ENDED)
+    return first, second, str([Noted(3)].__len__()), len(ENDED)
+
+
 def _raises(noted: Noted) -> None:
     graphlift.graph_break()
     raise ValueError(len(ENDED))
@@ -224,7 +230,14 @@ PROGRAMS: list[Callable[[], Any]] = [
         loop_left_by_exception,
         loop_left_by_break,
     ),
-    *(loop_left_by_return, iterator_dropped, exchanged, inside_an_exception, callee_left_by_exception),
+    *(
+        loop_left_by_return,
+        iterator_dropped,
+        exchanged,
+        inside_an_exception,
+        callee_left_by_exception,
+        taken_from_the_stack,
+    ),
 ]
 
 

@@ -188,6 +188,7 @@ class Capture:
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
         self.mortal: set[int] = set()  # those of them whose end runs code, or that of what only they hold
+        self.on_stack: set[int] = set()  # those of them that the frames were entered with on their stacks
         self.shown: set[tuple[int, int]] = set()  # objects whose `__repr__` is under way
         self.valued: set[int] = set()  # containers whose value is being made
         self.compared: set[tuple[int, int]] = set()  # containers that are being compared
@@ -649,6 +650,22 @@ class Capture:
         lost = reached(self, gone or (frame,))[1] & self.mortal
         if lost:
             self._let_go_of(lost - held(self, result, without=frame)[1])
+
+    def stands_for(self, tracker: Tracker, key: int) -> bool:
+        """Whether it is the tracker of the real object of this id."""
+        return id(getattr(tracker, "value", None)) == key or self.memo.get(key) is tracker
+
+    def require_taken(self) -> None:
+        """What only the stack held has not been lost in an instruction that took it from there.
+
+        Once a variable leads to it, it is lost where that lets it go.
+        """
+        slots = [slot for frame in self.frames for slot in frame.stack]
+        gone = {key for key in self.on_stack if not any(self.stands_for(slot, key) for slot in slots)}
+        if gone:
+            self._let_go_of(gone - held(self)[1])
+            variables = [slot for f in self.frames for slot in (*f.locals.values(), *f.cells.values())]
+            self.on_stack -= reached(self, (*variables, *self.globals_memo.values()))[1]
 
     def require_held(self) -> None:
         """An exception is caught: what the frames that it left had is lost with it, at the latest."""

@@ -158,6 +158,8 @@ class Frame:
                     continue
                 except NotConst:
                     raise Break("unsupported-call", f"{instr.op} of a value that is not a constant") from None
+                if cap.on_stack:
+                    cap.require_taken()
                 if signal is None:
                     self.pc = pc + 1
                 elif signal is RETURN:
@@ -704,6 +706,8 @@ def enter(
     frame.stack[:looked_at] = [
         slot if slot is NULL else cap.realize(slot) for slot in frame.stack[:looked_at]
     ]
+    if cap.mortal:
+        cap.on_stack |= {key for key in cap.mortal if any(cap.stands_for(slot, key) for slot in frame.stack)}
 
 
 STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
