@@ -667,7 +667,7 @@ _ENCODER = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 _HEADS = nn.MultiheadAttention(8, 2, batch_first=True)
 
 
-@program(lambda n: (torch.randn(n, 5, 6),), versions=EACH_SIZE)
+@program(lambda n: (torch.randn(n, 5, 6),))
 def gru_over_batches(x):
     return _GRU(x)
 
