@@ -519,27 +519,27 @@ def test_autograd_grad_local(x):
     return torch.autograd.grad(y, x)[0], x.requires_grad
 
 
-@torch_program(G, breaks="unsupported-call")
+@torch_program(G, breaks="backward-call")
 def test_backward_inside(x):
     y = (x * 2).sum()
     y.backward()
     return y.detach()
 
 
-@torch_program(G, breaks="unsupported-call")
+@torch_program(G, breaks="backward-call")
 def test_backward_inside_grad(x):
     (x * 2).sum().backward()
     return x.grad * 2
 
 
-@torch_program(X, breaks="unsupported-call")
+@torch_program(X, breaks="backward-call")
 def test_backward_local(x):
     p = x.clone().requires_grad_()
     (p**2).sum().backward()
     return p.grad
 
 
-@torch_program(G, W, breaks="unsupported-call")
+@torch_program(G, W, breaks="backward-call")
 def test_torch_autograd_backward(x, w):
     torch.autograd.backward([(x @ w).sum(), x.sum()])
     return x.grad
@@ -951,7 +951,7 @@ def test_tensor_factory_rg(x):
     return x * w
 
 
-@torch_program(X, breaks="unsupported-call")
+@torch_program(X, breaks="backward-call")
 def test_tensor_factory_rg_backward(x):
     w = torch.ones(4, requires_grad=True)
     (x * w).sum().backward()
@@ -983,7 +983,7 @@ def test_grad_of_grad_penalty(x):
     return ((g.norm(2, dim=1) - 1) ** 2).mean()
 
 
-@torch_program(G, breaks="unsupported-call")
+@torch_program(G, breaks="backward-call")
 def test_set_materialize(x):
     return x.sum().backward(), x.grad
 

@@ -80,7 +80,7 @@ def test_opt_zero_grad(mo):
     return 1
 
 
-@torch_program(opt(torch.optim.SGD, lr=0.1), X, breaks="unsupported-call")
+@torch_program(opt(torch.optim.SGD, lr=0.1), X, breaks="backward-call")
 def test_train_step(mo, x):
     m, o = mo
     o.zero_grad()
@@ -90,7 +90,7 @@ def test_train_step(mo, x):
     return loss.detach()
 
 
-@torch_program(opt(torch.optim.AdamW, lr=0.1), X, breaks="unsupported-call")
+@torch_program(opt(torch.optim.AdamW, lr=0.1), X, breaks="backward-call")
 def test_train_step_adam(mo, x):
     m, o = mo
     for _ in range(2):
