@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import io
 import linecache
 import random
@@ -49,7 +50,17 @@ class Difference:
 
 
 class Slow(BaseException):
-    """The program takes too long."""
+    """The program takes too long, by the time of the processor."""
+
+
+@contextlib.contextmanager
+def no_collector() -> Iterator[None]:
+    """What only cycles hold ends afterwards, in eager as compiled, and not whenever the collector happens to run."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextlib.contextmanager
@@ -57,20 +68,20 @@ def at_most(seconds: float) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise Slow
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)  # again, where a finaliser swallows it
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 0.5)  # again, where a finaliser swallows it
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def load(source: str, filename: str) -> dict[str, Any]:
     """The program's module, with lines that tracebacks can show."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     module = types.ModuleType("program")
-    exec(compile(source, filename, "exec"), module.__dict__)
+    exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
     return module.__dict__
 
 
@@ -87,6 +98,7 @@ class Run:
         seen: list[Entry] = []
         torch.manual_seed(number)
         random.seed(number)
+        torch.set_grad_enabled(True)
         args = self.scope["CALLS"][number]()
 
         def look(scope: dict[str, Any], value: Any) -> None:
@@ -94,7 +106,6 @@ class Run:
                 seen.extend(observe(seen=value, args=args, state=state_of(self.scope)))
 
         self.scope["SEEN"] = look
-        torch.set_grad_enabled(True)
         error: BaseException | None = None
         result = None
         output = io.StringIO()
@@ -132,7 +143,7 @@ class Run:
 def check(source: str, backend: str, filename: str = "program.py") -> Difference | None:
     """The first difference between the compiled program and eager; raises Slow where eager itself is slow."""
     graphlift.reset()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), no_collector():
         warnings.simplefilter("ignore")
         eager_scope, scope = load(source, filename), load(source, filename)
         eager = Run(eager_scope, eager_scope["program"], filename)

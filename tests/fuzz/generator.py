@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from . import grammar
+from . import corners, grammar
 
 SLOT = re.compile(r"\$((?:to|own|name|new)\.)?([a-zA-Z]+)((?:\|\w+:\w+(?:,\w+:\w+)*)?)")
 #: What stands for an expression of a type where nothing else can.
@@ -58,6 +58,9 @@ FLAGS = {
     "grad": 0.3,
     "risky": 0.3,
     "rows": 0.2,
+    **dict.fromkeys("net dia gen dictiter".split(), 0.25),
+    "set": 0.35,
+    **dict.fromkeys("del dtype auto".split(), 0.1),
     **dict.fromkeys(
         "add getitem setitem call len iter eq bool lt contains enter iadd getattr setattr".split(), 0.3
     ),
@@ -126,10 +129,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One template with the flag that it needs."""
+    """One template with the flags that it needs."""
 
     weight: int
-    flag: str
+    flags: tuple[str, ...]
     text: str
     leaf: bool
 
@@ -137,27 +140,26 @@ class Row:
 def _rows(table: str) -> list[Row]:
     rows = []
     for line in table.strip().splitlines():
-        match = re.match(r"(?:(\d+)\* )?(?:\?(\w+) )?(.*)", line)
+        match = re.match(r"(?:(\d+)\* )?((?:\?\w+ )*)(.*)", line)
         assert match is not None
-        weight, flag, text = match.groups()
-        slots = SLOT.findall(text)
-        rows.append(Row(int(weight or 1), flag or "", text, all(kind == "name." for kind, _, _ in slots)))
+        weight, flags, text = match.groups()
+        needs = tuple(flags.replace("?", "").split())
+        rows.append(
+            Row(int(weight or 1), needs, text, all(kind == "name." for kind, _, _ in SLOT.findall(text)))
+        )
     return rows
 
 
-EXPRESSIONS = {name: _rows(table) for name, table in grammar.EXPRESSIONS.items()}
-STATEMENTS, RAISES, LOOPS, WITHS, CATCHES, HANDLERS, PATTERNS, SUBJECTS = map(
-    _rows,
-    (
-        grammar.STATEMENTS,
-        grammar.RAISES,
-        grammar.LOOPS,
-        grammar.WITHS,
-        grammar.CATCHES,
-        grammar.HANDLERS,
-        grammar.PATTERNS,
-        grammar.SUBJECTS,
-    ),
+EXPRESSIONS = {
+    name: [
+        row for tables in (grammar.EXPRESSIONS, corners.EXPRESSIONS) for row in _rows(tables.get(name, ""))
+    ]
+    for name in grammar.EXPRESSIONS | corners.EXPRESSIONS
+}
+SUBJECTS, CATCHES = _rows(grammar.SUBJECTS), _rows(grammar.CATCHES)
+STATEMENTS, RAISES, LOOPS, WITHS, HANDLERS, PATTERNS = (
+    [row for table in (grammar, corners) for row in _rows(getattr(table, name))]
+    for name in "STATEMENTS RAISES LOOPS WITHS HANDLERS PATTERNS".split()
 )
 
 
@@ -204,10 +206,10 @@ class Writer:
         return self.random.random() < rate
 
     def pick(self, rows: list[Row], leaf: bool = False) -> str:
-        usable = [row for row in rows if (not row.flag or row.flag in self.flags) and (row.leaf or not leaf)]
+        usable = [row for row in rows if self.flags.issuperset(row.flags) and (row.leaf or not leaf)]
         if "method" in self.flags:  # methods that use objects would call themselves
             usable = [row for row in usable if not ABOUT_OBJECTS.search(row.text)]
-        weights = [row.weight * (self.break_rate if row.flag == "break" else 1) for row in usable]
+        weights = [row.weight * (self.break_rate if "break" in row.flags else 1) for row in usable]
         return self.random.choices(usable, weights)[0].text if usable else ""
 
     # --- templates -----------------------------------------------------------------------------------------------
@@ -517,6 +519,8 @@ class Writer:
         self.line("")
         self.line("")
         self.line(f"OBJ = {self.random.choice(self.classes)}(made(50), 3)")
+        for line in corners.OBJECTS:
+            self.line(line)
         count = self.random.randint(2, 5)
         first = self.call_values()
         for index in range(count):
@@ -576,7 +580,8 @@ class Writer:
             chosen = sorted(self.random.sample(sorted(visible), min(len(visible), 5)))
             self.line(f"return {self.expression('T', 1)}, {', '.join(chosen)}")
         self.calls()
-        return Program(self.seed, grammar.PRELUDE + "\n\n" + "\n".join(self.lines) + "\n", backend)
+        source = f"{grammar.PRELUDE}{corners.PRELUDE}\n\n" + "\n".join(self.lines) + "\n"
+        return Program(self.seed, source, backend)
 
 
 #: Kinds of blocks: how often, and what writes them.
@@ -599,7 +604,7 @@ def generate(seed: int) -> Program:
     for attempt in range(50):
         program = Writer(seed, attempt).write()
         try:
-            compile(program.source, "program", "exec")
+            compile(program.source, "program", "exec", dont_inherit=True)
         except SyntaxError:  # a walrus in a comprehension's iterable and the like
             continue
         return program

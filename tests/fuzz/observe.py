@@ -111,7 +111,9 @@ class Observer:
         self.attributes(path, value)
 
     def set(self, path: str, value: Any) -> None:
-        self.tell(path, (type(value).__qualname__, sorted(map(repr, value))))
+        in_order = all(type(item) is int for item in value)  # others may hash by their address
+        shown = list(map(repr, value))
+        self.tell(path, (type(value).__qualname__, shown if in_order else sorted(shown)))
 
     def function(self, path: str, value: types.FunctionType) -> None:
         self.tell(path, ("function", value.__name__, value.__qualname__, value.__code__.co_firstlineno))
