@@ -199,3 +199,17 @@ def test_pieces_of_what_shares_a_counter_with_a_tensor_that_changes_its_shape_ha
         piece = fn(x, x.detach()[1:])
         with pytest.raises(RuntimeError, match="base has been modified inplace"):
             _ = piece.grad_fn
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_gradients_that_arrive_conjugated_or_negated(backend: str) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.complex(x * 2, x * 3), x * x
+
+    weight = torch.complex(torch.arange(4.0), torch.ones(4))
+    found = []
+    for fn in (f, graphlift.compile(f, backend=backend)):
+        x = torch.arange(4.0).requires_grad_()
+        torch.autograd.backward(fn(x), (weight.conj(), weight.conj().imag))
+        found.append(x.grad)
+    torch.testing.assert_close(*found)

@@ -150,7 +150,8 @@ def make_apply(
     for n, (_, spec) in enumerate(layout.tangents):
         shape, stride = literal(src, spec.shape), literal(src, spec.stride)
         fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)}, {shape}, {stride})"
-        src.add(f"if t{n} is not None and t{n}.stride() != {stride}: t{n} = {fixed}")
+        lazy = "is_conj" if spec.dtype.is_complex else "is_neg"  # memory that holds something else
+        src.add(f"if t{n} is not None and (t{n}.stride() != {stride} or t{n}.{lazy}()): t{n} = {fixed}")
     given = f"[*s, {', '.join(used)}{sizes}{constants}]"
     absent = f" + ({'None, ' * len(layout.symbols)})" if sizes else ""
     src.add("with Guard(BELOW):")
