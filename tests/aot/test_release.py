@@ -77,7 +77,7 @@ def test_backwards_one_after_another(f: Callable) -> None:
 
 def test_what_a_backward_freed_is_let_go() -> None:
     compiled = graphlift.compile(lambda x, w: ((x @ x).exp().sum(), (w @ w).sin().sum()), backend="aot_eager")
-    x, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    x, w = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4, 4))  # so it is one node
     first, second = compiled(x, w)
     kept = first.grad_fn.kept
     held = [weakref.ref(keeper) for keeper, _ in kept.values()]

@@ -21,14 +21,16 @@ from ..fake import FakeTensor
 from ..fake.ops import aten
 from .absent import without
 from .emit import Input, emit, example_of
-from .ir import Op, Trace, Value, memory_root, rewritten
+from .ir import Op, Trace, Value, inputs_of, memory_root, rewritten
 from .joint import Joint, trace_joint
 from .listing import ListingRecorder
+from .nodes import Node, Nodes, add_nodes
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
-from .release import Release, freed_as_one, tangents_that_need
-from .training import Again, Backward, Layout, arguments, make_apply
+from .release import Release, bits, freed_as_one, tangents_that_need
+from .segments import Segment, Watched, until
+from .training import Again, Backward, Backwards, Layout, add_hooks, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
 Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
@@ -260,27 +262,33 @@ def _build_training(
     forms.put("forward", forward)
     forms.later("joint", lambda: _emit_joint(joint, inputs))
     backward_inputs = handover.backward_inputs()
-    forms.later(
-        "backward",
-        lambda: emit(backward_inputs, handover.backward, list(trace.grads), "backward", joint.sizes),
-    )
+    marks, count = trace.marks, joint.segments.count
+
+    def whole_backward() -> fx.GraphModule:
+        ops, grads = until(handover.backward, trace.grads[:count], marks, ())
+        return emit(backward_inputs, ops, grads, "backward", joint.sizes)
+
+    forms.later("backward", whole_backward)
     partitioned = time.perf_counter()
     compiled = fw(forward, _fakes(inputs, joint))
-    layout = handover.layout
-    refusal = _refusal(joint)
-    again = Again(gm, layout, _correspondence(around), refusal)
 
-    def compile_backward(here: tuple[bool, ...] | None) -> Backward:
+    def compile_backward(here: tuple[bool, ...] | None, stops: tuple[int, ...]) -> Backward:
         if here is None:
             return Backward(bw(forms["backward"], _fakes(backward_inputs, joint)), forms["backward"])
-        ops, grads = without(handover.backward, trace.tangents, trace.grads, here)
+        ends = [marks[c] for c in stops]
+        ops, grads = until(handover.backward, trace.grads[:count], marks, ends)
+        beyond = [v for v in ends if v is not None]
+        came = [*here, *(False for _ in beyond)]
+        ops, grads = without(ops, [*trace.tangents, *beyond], grads, came)
         absent = {v for v, came in zip(trace.tangents, here, strict=True) if not came}
+        if joint.segments.several:  # what others need may be freed
+            needed = {v for op in ops for v in inputs_of(op)} | {*grads}
+            absent |= {v for _, v in handover.saved() if v not in needed}
         used = tuple([k for k, (_, v) in enumerate(backward_inputs) if v not in absent])
         inputs = [backward_inputs[k] for k in used]
         graph = emit(inputs, ops, grads, "backward", joint.sizes)
         return Backward(bw(graph, _fakes(inputs, joint)), graph, used)
 
-    apply, text = make_apply(compiled, compile_backward, layout, again)
     src = Source("def run(*i):")
     # Hooks on saved tensors get to see what eager saves, and anomaly detection every gradient, so eager it is.
     src.names["saved_hooks"] = torch._C._autograd._top_saved_tensors_default_hooks
@@ -290,7 +298,35 @@ def _build_training(
         src.names["hooks_enabled"] = torch._C._autograd._saved_tensors_hooks_is_enabled
         src.add("if not hooks_enabled(): return eager(*i)")
     extra = add_prologue(src, around)
-    if around.grad_mode and not extra and _straight(around):
+    if joint.segments.several:
+        text = ""
+        add_nodes(
+            src, handover.nodes(compiled, Backwards(compile_backward), gm, _refusal(joint)), around, extra
+        )
+    else:
+        again = Again(gm, handover.layout, _correspondence(around), _refusal(joint))
+        text = _add_node(
+            src,
+            around,
+            extra,
+            handover.layout,
+            make_apply(compiled, compile_backward, handover.layout, again),
+        )
+    result = _assemble(src, forms, gm, joint, compiled, partitioned)
+    result.source = text + "\n" + result.source
+    result.saved_bytes, result.recomputed = split.saved_bytes, split.recomputed
+    result.eager_saved_bytes = joint.eager_saved_bytes
+    result.timings["partition"] = partitioned - start
+    return result
+
+
+def _add_node(
+    src: Source, around: Surroundings, extra: str, layout: Layout, made: tuple[Callable[..., tuple], str]
+) -> str:
+    """Statements that run the region as one node; gives the source of its forward and backward."""
+    src.names["apply"], text = made
+    slots = [k for k, _ in layout.tangents]
+    if around.grad_mode and not extra and _straight(around) and len(slots) == 1:
         src.add(f"return apply({arguments(layout)})")
     elif around.grad_mode:
         src.add(f"o = apply({arguments(layout)}{extra})")
@@ -300,47 +336,45 @@ def _build_training(
         src.add(f"    o = apply({arguments(layout)}{extra})")
         src.add("finally:")
         src.add("    set_grad(False)")
-    src.names["apply"] = apply
     if "return apply" not in src.lines[-1]:
+        add_hooks(src, around, slots)
         add_epilogue(src, around, "o")
-    result = _assemble(src, forms, gm, joint, compiled, partitioned)
-    result.source = text + "\n" + result.source
-    result.saved_bytes, result.recomputed = split.saved_bytes, split.recomputed
-    result.eager_saved_bytes = joint.eager_saved_bytes
-    result.timings["partition"] = partitioned - start
-    return result
+    return text
 
 
 def _emit_joint(joint: Joint, inputs: list[tuple[str, Input]]) -> fx.GraphModule:
     trace = joint.trace
+    ops, grads = until(trace.ops, trace.grads[: joint.segments.count], trace.marks, ())
     return emit(
         inputs + _named("tangent", trace.tangents),
-        trace.ops,
-        [*trace.outputs, *trace.grads],
+        ops,
+        [*trace.outputs, *grads],
         "joint",
         joint.sizes,
     )
 
 
-def _correspondence(around: Surroundings) -> tuple[tuple[int, int], ...]:
-    return tuple(
-        (p.slot, k)
-        for k, p in enumerate(around.outputs)
-        if type(p) is FromSlot and around.differentiable[p.slot]
-    )
+def _correspondence(around: Surroundings) -> dict[int, tuple[int, bool]]:
+    """For each differentiable slot an output of the captured graph: the slot itself, or a view with it as base."""
+    found: dict[int, tuple[int, bool]] = {}
+    for k, p in enumerate(around.outputs):
+        if type(p) is not FromSlot or p.geometry is not None or not around.differentiable[p.slot]:
+            continue
+        if not p.path or (p.slot not in found and all(s.grad_mode and not s.data for s in p.path)):
+            found[p.slot] = k, bool(p.path)
+    return found
 
 
 def _refusal(joint: Joint) -> str | None:
     around = joint.around
-    plans = [p for p in around.outputs if type(p) is FromSlot]
-    direct = {p.slot for p in plans if not p.path and p.geometry is None}
     if joint.uses_random:
         return "it draws random numbers, which cannot be drawn again"
     if around.autocast:
         return "it ran under autocast"
     if around.mutations or around.bases or around.metadata:
         return "it changes its inputs in place"
-    if any(d and k not in direct for k, d in enumerate(around.differentiable)):
+    corresponding = _correspondence(around)
+    if any(d and k not in corresponding for k, d in enumerate(around.differentiable)):
         return "it returns views of its intermediate results"
     return None
 
@@ -378,7 +412,6 @@ class _Handover:
                 self._save_through_output(v, trace.outputs[root_slot[v]], root_slot[v])
             else:
                 self._save(v, v)
-        self.layout = self._layout()
 
     def _save(self, produced: Value, v: Value) -> None:
         self.saved_slots.append((len(self.forward_outputs), v))
@@ -400,13 +433,16 @@ class _Handover:
         self.joint.trace.grads = [env.get(g, g) if g is not None else None for g in grads]
         self.saved_slots.append((slot, stand_in))
 
-    def _layout(self) -> Layout:
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """Of a region that is one node."""
         joint = self.joint
         trace, around = joint.trace, joint.around
         differentiable = around.differentiable
         outputs = len(differentiable)
         slots = [k for k, d in enumerate(differentiable) if d]
         count = len(joint.leaves) + len(around.bases)
+        release = None if freed_as_one(joint.parts, len(trace.tangents)) else self._release()
         return Layout(
             constants=tuple(joint.constants),
             outputs=outputs,
@@ -416,39 +452,103 @@ class _Handover:
             tangents=tuple((k, t.spec) for k, t in zip(slots, trace.tangents, strict=True)),
             unconnected=joint.unconnected,
             leaves=tuple(
-                k < len(joint.leaves) and joint.leaves[k] and k not in joint.unconnected for k in range(count)
+                k < len(joint.leaves) and joint.parameters[k] and k not in joint.unconnected
+                for k in range(count)
             ),
             symbols=around.symbols,
             tensors=count,
-            release=self._release(),
-            watched=tuple(self._watched()),
+            release=release,
+            watched=self._watched(joint.segments.nodes[0], release.needs if release is not None else None),
             reentrant=joint.reentrant,
         )
 
-    def _watched(self) -> Iterator[tuple[str, int]]:
-        """What eager's backward needs unchanged and this one does not: by its name in the forward, with tangents."""
-        joint = self.joint
-        apart = joint.changed_inputs() | {k for k, _ in self.saved_inputs} | joint.unconnected
-        yield from ((f"i[{k}]", mask) for k, mask in joint.needed_inputs.items() if k not in apart)
-        apart = {m.slot for m in joint.around.mutations} | {k for k, _ in self.saved_slots}
-        yield from ((f"o[{k}]", mask) for k, mask in joint.needed_slots.items() if k not in apart)
+    def nodes(
+        self, fw: Callable[[list], Sequence], bw: Backwards, gm: fx.GraphModule, refusal: str | None
+    ) -> Nodes:
+        """A region that is several nodes."""
+        joint, segments = self.joint, self.joint.segments
+        if any(cut.written for cut in segments.cuts):
+            refusal = refusal or "it changes a result in place from which it computes another"
+        release, around = self._release(), joint.around
+        nodes = tuple(self._node(n, release) for n in range(len(segments.nodes)))
+        frees = all(
+            node.saved and self._frees_itself(s) for node, s in zip(nodes, segments.nodes, strict=True)
+        )
+        slots = [k for k, d in enumerate(around.differentiable) if d]
+        return Nodes(
+            nodes=nodes,
+            cuts=segments.cuts,
+            inputs=segments.count,
+            tensors=len(joint.leaves),
+            constants=tuple(joint.constants),
+            symbols=around.symbols,
+            outputs=len(around.differentiable),
+            saved=tuple(k for k, _ in self.saved_inputs),
+            kept=tuple(k for k, _ in self.saved_slots),
+            release=None if frees else release,
+            arriving=tuple((k, t.spec) for k, t in zip(slots, joint.trace.tangents, strict=True)),
+            fw=fw,
+            bw=bw,
+            gm=gm,
+            again=_correspondence(around),
+            refusal=refusal,
+        )
 
-    def _release(self) -> Release | None:
-        tangents, parts = self.joint.trace.tangents, self.joint.parts
-        if freed_as_one(parts, len(tangents)):
-            return None
-        saved = [v for _, v in (*self.saved_inputs, *self.saved_slots)]
-        return Release(parts, tangents_that_need(saved, self.backward, tangents))
+    def _node(self, n: int, release: Release) -> Node:
+        segments = self.joint.segments
+        segment, cuts = segments.nodes[n], segments.arriving_at(n)
+        inputs = tuple(k for k in range(segments.count) if segment.leads >> k & 1)
+        to = 0 if segment.hands_on is None else segments.nodes[segment.hands_on].tangents
+        between = [c for c in cuts if (t := segments.cuts[c].tangent) is not None and to >> t & 1]
+        return Node(
+            tangents=tuple(t for t in range(len(self.joint.trace.tangents)) if segment.tangents >> t & 1),
+            inputs=inputs,
+            cuts=cuts,
+            edges=(*inputs, *(segments.count + c for c in cuts)),
+            hands_on=segment.hands_on,
+            between=tuple(between),
+            watched=self._watched(segment, release.needs),
+            saved=tuple(k for k, need in enumerate(release.needs) if need & segment.tangents),
+        )
+
+    def _frees_itself(self, segment: Segment) -> bool:
+        """Whether a backward of any of its outputs frees all that its node saves, and nothing else."""
+        parts = self.joint.parts
+        own = [t for t in range(len(self.joint.trace.tangents)) if segment.tangents >> t & 1]
+        inside = [bits(part >> t & 1 for t in own) for part in parts if part & segment.tangents]
+        alone = not any(part & segment.tangents and part & ~segment.tangents for part in parts)
+        return alone and bool(inside) and freed_as_one(inside, len(own))
+
+    def _watched(self, segment: Segment, needs: Sequence[int] | None) -> Watched:
+        """What eager's backward needs unchanged and this one does not read. `needs`: of what is kept, by tangents."""
+        joint = self.joint
+        apart = {("i", k) for k in joint.changed_inputs() | joint.unconnected}
+        apart |= {("o", m.slot) for m in joint.around.mutations}
+        kept = [*(("i", k) for k, _ in self.saved_inputs), *(("o", k) for k, _ in self.saved_slots)]
+        apart |= {k for n, k in enumerate(kept) if needs is None or not segment.tangents & ~needs[n]}
+        return tuple(watched for watched in segment.watched if watched[:2] not in apart)
+
+    def _release(self) -> Release:
+        trace, saved = self.joint.trace, [v for _, v in self.saved()]
+        cuts = self.joint.segments.cuts
+        marks = {
+            v: 1 << cut.tangent if cut.tangent is not None else 0
+            for v, cut in zip(trace.marks, cuts, strict=True)
+            if v is not None
+        }
+        needs = tangents_that_need(saved, self.backward, trace.tangents, marks)
+        return Release(self.joint.parts, needs, nodes=self.joint.segments.several)
+
+    def saved(self) -> list[tuple[int, Value]]:
+        return [*self.saved_inputs, *self.saved_slots]
 
     def backward_inputs(self) -> list[tuple[str, Input]]:
         trace = self.joint.trace
-        count = len(self.layout.leaves)
-        saved = [v for _, v in self.saved_inputs] + [v for _, v in self.saved_slots]
         return (
-            _named("saved", saved)
+            _named("saved", [v for _, v in self.saved()])
             + _named("tangent", trace.tangents)
             + _sizes_named(self.joint)
-            + _named("constant", trace.inputs[count:])
+            + _named("constant", trace.inputs[self.joint.segments.count :])
         )
 
 

@@ -56,14 +56,17 @@ class Op:
 class Trace:
     """Inputs, operators in order, and where results go."""
 
-    __slots__ = ("inputs", "tangents", "ops", "outputs", "grads", "remade", "borrowed")
+    __slots__ = ("inputs", "tangents", "ops", "outputs", "grads", "marks", "remade", "borrowed")
 
     def __init__(self) -> None:
         self.inputs: list[Value] = []
         self.tangents: list[Value] = []
         self.ops: list[Op] = []
         self.outputs: list[Value] = []  # of the forward
-        self.grads: list[Value | None] = []  # of the backward, one per input
+        self.grads: list[Value | None] = []  # of the backward, one per input, then the marks
+        self.marks: list[
+            Value | None
+        ] = []  # the gradients of outputs that others are computed from, complete
         # Values of the forward, and equal ones that the backward computes at less cost.
         self.remade: dict[Value, Value] = {}
         # Inputs that eager's backward does not keep, which may change before it runs: to keep one takes a copy.

@@ -7,7 +7,7 @@ Always: autograd itself, run on fakes above the recorder, decides every gradient
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, cast
 
@@ -41,7 +41,15 @@ from .plan import (
     SyntheticBase,
 )
 from .record import Recorder
-from .saved import eager_saved_bytes, needed_unchanged, nodes_behind, released_parts, through_reentrant
+from .saved import (
+    eager_saved_bytes,
+    needed_unchanged,
+    nodes_behind,
+    released_parts,
+    through_reentrant,
+    union,
+)
+from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut
 from .views import Path, ViewStep, replay
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -56,20 +64,19 @@ class Joint:
     around: Surroundings
     constants: list[Tensor]
     leaves: list[bool]  # per input: a leaf that requires grad
+    parameters: list[bool]  # per input: such a leaf in each call
     requires_grad: list[bool]  # per input
     has_backward: bool
     uses_random: bool
     new_leaves: tuple[int, ...] = ()  # inputs that come to require grad
     unconnected: frozenset[int] = frozenset()  # inputs that require grad, with no way there from any output
+    segments: Segments = Segments(0)  # the nodes it is in autograd's graph
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
     sizes: SymbolTable | None = None  # None: every size is a number
     eager_saved_bytes: int = 0  # what eager's own backward would keep
     parts: tuple[int, ...] = ()  # of eager's graph, by what a backward of each output frees
     # Tangents whose backward goes through a reentrant checkpoint, as bits, and the inputs behind it.
     reentrant: tuple[int, tuple[int, ...]] | None = None
-    # Inputs and slots that eager's backward needs unchanged, each with the tangents whose backward does, as bits.
-    needed_inputs: dict[int, int] = field(default_factory=dict)
-    needed_slots: dict[int, int] = field(default_factory=dict)
 
     def changed_inputs(self) -> set[int]:
         """Inputs that are not, after the region ran, what they were before (values, metadata or version)."""
@@ -96,6 +103,9 @@ class _Inputs:
     needs_grad: list[bool] = field(default_factory=list)
     bases: list[tuple[tuple[int, ...], Value, FakeTensor]] = field(default_factory=list)
     new_leaves: list[int] = field(default_factory=list)  # inputs that the program makes require grad
+    made: dict[int, tuple[fx.Node, ...]] = field(
+        default_factory=dict
+    )  # id of an output -> nodes that give it
 
 
 def trace_joint(
@@ -151,13 +161,22 @@ def _trace(
         region = functools.partial(_region, rec)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves, region) if has_backward else 0
         behind = nodes_behind(traced.roots()) if has_backward else {}
-        needed, parts = needed_unchanged(behind, region), released_parts(behind)
-        unconnected = _unconnected(given, behind) if has_backward else frozenset()
         mask, repeated = through_reentrant(behind, rec.source_of)
+        segments, parts = _segments(given, traced, outs, behind, region, whole=bool(mask))
+        reached = union(segment.leads for segment in segments.nodes) | union(
+            1 << plan.input for cut in segments.cuts if type(plan := around.outputs[cut.output]) is FromInput
+        )
+        unconnected = frozenset(
+            i
+            for i, leaf in enumerate(given.leaves)
+            if given.needs_grad[i]
+            and leaf.requires_grad
+            and not reached >> given.first[id(given.fakes[i])] & 1
+        )
         if has_backward and not any(n and i not in unconnected for i, n in enumerate(given.needs_grad)):
             raise FallBack("new-leaf", "no input leads to an output that requires grad")
         if has_backward:
-            _differentiate(rec, given, traced)
+            _differentiate(rec, given, traced, [outs[cut.output] for cut in segments.cuts])
     except FakeLimit as e:
         raise FallBack("operator-limit", str(e)) from None
     finally:
@@ -169,16 +188,15 @@ def _trace(
     joint.eager_saved_bytes, joint.unconnected, joint.parts = saved_bytes, unconnected, parts
     if mask:
         joint.reentrant = mask, tuple(i for i, leaf in enumerate(given.leaves) if id(leaf) in repeated)
-    own = given.first.values()  # not the same tensor again
-    joint.needed_inputs = {i: needed[id(h)] for i in own if id(h := given.leaves[i].home) in needed}
+    joint.segments = segments
     if has_backward:
         named = zip(joint.trace.inputs, joint.leaves, strict=False)
+        needed = {k for segment in segments.nodes for kind, k, _ in segment.watched if kind == "i"}
         joint.trace.borrowed = {
             v
             for i, (v, leaf) in enumerate(named)
-            if i not in joint.needed_inputs and (not leaf or given.real[i].is_inference())
+            if i not in needed and (not leaf or given.real[i].is_inference())
         }
-    joint.needed_slots = {k: needed[id(f.home)] for k, f in enumerate(traced.slots) if id(f.home) in needed}
     rec.release()
     return joint
 
@@ -197,11 +215,15 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
     trace.ops = passes.drop_dead(trace.ops, live)
     trace.outputs.extend(passes.unused_actions(trace))
     _find_offsets(trace, given, around)
+    leaves = [i in given.new_leaves or (t.requires_grad and t.is_leaf) for i, t in enumerate(given.real)]
     return Joint(
         trace=trace,
         around=around,
         constants=[t for t, _ in rec.constants],
-        leaves=[i in given.new_leaves or (t.requires_grad and t.is_leaf) for i, t in enumerate(given.real)],
+        leaves=leaves,
+        parameters=[
+            leaf and isinstance(t, torch.nn.Parameter) for t, leaf in zip(given.real, leaves, strict=True)
+        ],
         requires_grad=[i in given.new_leaves or t.requires_grad for i, t in enumerate(given.real)],
         new_leaves=tuple(given.new_leaves),
         has_backward=has_backward,
@@ -360,6 +382,8 @@ def _interpret(
             result = load(node.args[0])
             outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
             captured_calls.require_no_alias(outs, aliases)
+            for out in outs:
+                given.made[id(out)] = tuple(n for n, v in env.items() if v is out)
             if leaves and any(isinstance(out, Tensor) and out.requires_grad for out in outs):
                 raise FallBack("new-leaf")
             return outs
@@ -621,7 +645,61 @@ def _region(rec: Recorder, item: Any) -> Region | None:
     return region_of(rec.source_of(item))
 
 
-def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs) -> None:
+def _segments(
+    given: _Inputs,
+    traced: _Outputs,
+    outs: tuple,
+    behind: dict[Any, int],
+    region: Callable[[Any], Any],
+    *,
+    whole: bool,
+) -> tuple[Segments, tuple[int, ...]]:
+    """The nodes of the region, one if it is `whole`; and the parts of eager's graph by what a backward frees."""
+    roots, count = traced.roots(), len(given.leaves) + len(given.bases)
+    if not roots:
+        return Segments(count), ()
+    places = {id(given.leaves[i]): i for i in given.first.values()}
+    cuts: tuple[Cut, ...] = ()
+    around = traced.around
+    whole = whole or not around.grad_mode
+    plain = not (around.mutations or around.metadata or around.bases)
+    if not whole and (
+        len(roots) > 1 or any(type(plan) is FromInput and plan.path for plan in around.outputs)
+    ):
+        edges = {edge for node in behind for edge in node.next_functions}
+        tangents = {
+            slot: n for n, slot in enumerate(k for k, d in enumerate(traced.around.differentiable) if d)
+        }
+        plans = [plan if plain or type(plan) is not FromInput else None for plan in around.outputs]
+        cuts = find_cuts(outs, plans, tangents, edges, given.made)
+    stops = {
+        (outs[cut.output].grad_fn, outs[cut.output].output_nr): 1 << count + c for c, cut in enumerate(cuts)
+    }
+    if cuts:
+        behind = nodes_behind(roots, stops)
+    variables = {node: id(node.variable) for node in behind if hasattr(node, "variable")}
+    ends = {(node, 0): 1 << places[leaf] for node, leaf in variables.items() if leaf in places}
+    own = given.first.values()  # not the same tensor again
+    homes = [("i", i, id(given.leaves[i].home)) for i in own]
+    homes += [("o", k, id(fake.home)) for k, fake in enumerate(traced.slots)]
+
+    def watched(part: Mapping[Any, int], leads: Mapping[Any, int]) -> Watched:
+        needed = needed_unchanged(part, leads, region)
+        return tuple((kind, k, needed[home]) for kind, k, home in homes if home in needed)
+
+    solid = sum(1 << i for i in own if not _ends_there(given.real[i]))
+    found = find_segments(
+        roots, behind, {**ends, **stops}, Segments(count, cuts), 0 if whole else solid, watched
+    )
+    return found, released_parts(behind)
+
+
+def _ends_there(t: Tensor) -> bool:
+    """Whether nothing is seen of a backward that brings no gradient. Of other tensors, another call may give a leaf."""
+    return isinstance(t, torch.nn.Parameter) and not t._backward_hooks
+
+
+def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs, cuts: Sequence[FakeTensor]) -> None:
     roots = traced.roots()
     tangents = []
     for f in roots:
@@ -634,6 +712,14 @@ def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs) -> None:
         if given.needs_grad[i] and leaf.requires_grad and given.first.get(id(fake)) == i
     ]
     rec.stage, rec.source = BACKWARD, None
+    marks: dict[int, Value] = {}
+
+    def mark(c: int, gradient: FakeTensor) -> FakeTensor:
+        marks[c] = mark_cut(rec.trace.ops, rec.read(gradient), BACKWARD)
+        return rec.adopt(marks[c])
+
+    for c, cut in enumerate(cuts):
+        cut.register_hook(functools.partial(mark, c))
     try:
         with rec, torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS):
             grads = torch.autograd.grad(roots, [given.leaves[i] for i in wanted], tangents, allow_unused=True)
@@ -643,17 +729,8 @@ def _differentiate(rec: Recorder, given: _Inputs, traced: _Outputs) -> None:
     rec.trace.grads = [
         rec.read(g) if (g := found.get(i)) is not None else None for i in range(len(given.real))
     ]
-    rec.trace.grads += [None] * len(given.bases)
-
-
-def _unconnected(given: _Inputs, behind: dict[Any, int]) -> frozenset[int]:
-    """Inputs that eager's graph of the outputs does not lead to: a backward leaves what made them alone."""
-    reached = {id(node.variable) for node in behind if hasattr(node, "variable")}
-    return frozenset(
-        i
-        for i, leaf in enumerate(given.leaves)
-        if given.needs_grad[i] and leaf.requires_grad and id(leaf) not in reached
-    )
+    rec.trace.marks = [marks.get(c) for c in range(len(cuts))]
+    rec.trace.grads += [*[None] * len(given.bases), *rec.trace.marks]
 
 
 def _dense(spec: Any) -> Any:

@@ -47,13 +47,14 @@ def share_expressions(trace: Trace) -> None:
     """Common subexpressions computed once. Raises nothing: what cannot be hashed is left alone."""
     seen: dict[Any, Op] = {}
     env: dict[Value, Value] = {}
+    marks = {*trace.marks}
     kept: list[Op] = []
     for op in trace.ops:
         if env:
             op.args = substitute(op.args, env)
             if op.kwargs:
                 op.kwargs = substitute(op.kwargs, env)
-        if op.random or op.func in _NOT_SHARED:
+        if op.random or op.func in _NOT_SHARED or not marks.isdisjoint(op.outs):
             kept.append(op)
             continue
         try:

@@ -7,7 +7,7 @@ Always: used only where eager lets one output go backward after another did; els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..data import dataclass
 from .ir import Op, Value, inputs_of
+from .saved import union
 
 _FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -23,6 +24,7 @@ _FREED = (
     "after calling backward."
 )
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
+backward_under_way: Callable[[], int] = torch._C._current_graph_task_id
 
 
 def freed_as_one(parts: Iterable[int], outputs: int) -> bool:
@@ -36,18 +38,21 @@ def freed_as_one(parts: Iterable[int], outputs: int) -> bool:
 
 
 def tangents_that_need(
-    saved: Sequence[Value], backward: Sequence[Op], tangents: Sequence[Value]
+    saved: Sequence[Value], backward: Sequence[Op], tangents: Sequence[Value], marks: Mapping[Value, int]
 ) -> tuple[int, ...]:
-    """For each saved value, the tangents whose backward reads it; sets are written as bits."""
+    """For each saved value, the tangents whose backward reads it; sets are written as bits.
+
+    `marks`: where one node's backward ends, and the tangent for which another's begins.
+    """
     reached = {t: 1 << n for n, t in enumerate(tangents)}
     found: dict[Op, int] = {}
     for op in backward:
-        found[op] = mask = _union(reached.get(v, 0) for v in inputs_of(op))
+        found[op] = mask = union(reached.get(v, 0) for v in inputs_of(op))
         if mask:
-            reached.update(dict.fromkeys(op.outs, mask))
+            reached.update((out, marks.get(out, mask)) for out in op.outs)
     needs: dict[Value, int] = {}
     for op in reversed(backward):  # what is computed again is for those that read it
-        mask = found[op] or _union(needs.get(v, 0) for v in op.outs)
+        mask = found[op] or union(needs.get(v, 0) for v in op.outs)
         for v in inputs_of(op):
             needs[v] = needs.get(v, 0) | mask
     everybody = (1 << len(tangents)) - 1
@@ -57,13 +62,6 @@ def tangents_that_need(
 def bits(flags: Iterable[bool]) -> int:
     """The set of the places of what is true."""
     return sum(1 << n for n, flag in enumerate(flags) if flag)
-
-
-def _union(masks: Iterable[int]) -> int:
-    result = 0
-    for mask in masks:
-        result |= mask
-    return result
 
 
 class _Keeper(torch.autograd.Function):
@@ -86,22 +84,29 @@ def keeper(tensors: Iterable[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """`parts`: the outputs behind which each part of eager's graph lies; `needs`: per saved value. Sets as bits."""
+    """`parts`: the outputs behind which each part of eager's graph lies; `needs`: per saved value. Sets as bits.
+
+    `nodes`: there are several, of which one backward may come to more than one.
+    """
 
     parts: tuple[int, ...]
     needs: tuple[int, ...]
+    nodes: bool = False
 
     def keep(self, ctx: Any, saved: Sequence[Tensor]) -> None:
         """Called by the forward: keeps the saved tensors, those needed by the same tangents together."""
         groups: dict[int, list[int]] = {}
         for k, need in enumerate(self.needs):
             groups.setdefault(need, []).append(k)
-        ctx.freed = 0  # parts that are
+        ctx.freed = ctx.freeing = 0  # parts that are, and those freed by the backward under way
+        ctx.went, ctx.task = 0, None  # the tangents of that
         ctx.kept = {need: (keeper([saved[k] for k in members]), members) for need, members in groups.items()}
 
-    def take(self, ctx: Any, here: Sequence[bool]) -> list[Tensor | None]:
-        """Called by the backward of the tangents `here`: what they need, else None. Raises: as eager, if freed."""
-        wanted = bits(here)
+    def take(self, ctx: Any, wanted: int) -> list[Tensor | None]:
+        """Called by the backward of some tangents: what they need, else None. Raises: as eager, if freed."""
+        task = backward_under_way()
+        if ctx.task != task:
+            ctx.freed, ctx.freeing, ctx.went, ctx.task = ctx.freed | ctx.freeing, 0, 0, task
         through = bits(part & wanted != 0 for part in self.parts)
         if through & ctx.freed:
             raise RuntimeError(_FREED)
@@ -111,7 +116,9 @@ class Release:
                 for k, tensor in zip(members, held.grad_fn.saved_tensors, strict=True):
                     saved[k] = tensor
         if not keeps_graph():
-            ctx.freed |= through
-            spent = _union(part for k, part in enumerate(self.parts) if ctx.freed >> k & 1)
+            ctx.freeing |= through
+            ctx.went |= wanted
+            over = ctx.freed if self.nodes else ctx.freed | ctx.freeing
+            spent = union(part for k, part in enumerate(self.parts) if over >> k & 1) | ctx.went
             ctx.kept = {need: kept for need, kept in ctx.kept.items() if need & ~spent}
         return saved

@@ -6,7 +6,9 @@ Always: memory of the region's inputs is not counted, and shared memory counts o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+import operator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +17,10 @@ from torch.utils._pytree import tree_leaves
 from ..capture.checkpoint_rules import is_reentrant
 from ..fake import FakeTensor
 from ..fake.tensor import fakes_in
+
+Edge = tuple[Any, int]  # a node of autograd's graph, and which of its gradients arrives there
+#: Backwards that read a tensor: of any of these outputs, as bits, that go on to any of these inputs, as bits.
+Needed = tuple[tuple[int, int], ...]
 
 _NAMES: dict[type, tuple[str, ...]] = {}  # per type of autograd node, the attributes that give what it saved
 
@@ -37,22 +43,45 @@ def eager_saved_bytes(
     return total
 
 
-def nodes_behind(outputs: Sequence[Tensor]) -> dict[Any, int]:
-    """The nodes of autograd's graph that a backward goes through, each with the outputs it lies behind, as bits."""
+def nodes_behind(outputs: Sequence[Tensor], stops: Container[Edge] = frozenset()) -> dict[Any, int]:
+    """The nodes of autograd's graph that a backward goes through, each with the outputs it lies behind, as bits.
+
+    What lies behind `stops` is left out.
+    """
     behind: dict[Any, int] = {}
     for k, output in enumerate(outputs):
-        for node in _from((output.grad_fn,)):
+        for node in _from((output.grad_fn,), stops):
             behind[node] = behind.get(node, 0) | 1 << k
     return behind
 
 
-def needed_unchanged(behind: dict[Any, int], region_of: Callable[[Any], Any]) -> dict[int, int]:
-    """By id, the homes whose memory eager's backward reads as it was; and for which outputs, as a set (bits)."""
-    found: dict[int, int] = {}
+def leading_to(behind: Iterable[Any], ends: Mapping[Edge, int]) -> dict[Any, int]:
+    """For each of these nodes which of `ends` (each a bit) a backward comes to from there, going on at none of them."""
+    found: dict[Any, int] = {}
+    for start in behind:
+        pending = [start]
+        while pending:
+            node = pending[-1]
+            edges = node.next_functions
+            followed = [edge[0] for edge in edges if edge[0] is not None and edge not in ends]
+            missing = [following for following in followed if following not in found]
+            if missing:
+                pending += missing
+                continue
+            found[node] = union(ends.get(edge, 0) for edge in edges) | union(found[f] for f in followed)
+            pending.pop()
+    return found
+
+
+def needed_unchanged(
+    behind: Mapping[Any, int], leads: Mapping[Any, int], region_of: Callable[[Any], Any]
+) -> dict[int, Needed]:
+    """By id, the homes whose memory eager's backward reads as it was; and in which backwards it does."""
+    found: dict[int, dict[tuple[int, int], None]] = {}
     for node, mask in behind.items():
         for fake in _kept(node, region_of):
-            found[id(fake.home)] = found.get(id(fake.home), 0) | mask
-    return found
+            found.setdefault(id(fake.home), {})[mask, leads[node]] = None
+    return {home: tuple(pairs) for home, pairs in found.items()}
 
 
 def through_reentrant(behind: dict[Any, int], source_of: Callable[[Any], Any]) -> tuple[int, set[int]]:
@@ -91,7 +120,12 @@ def _holds(node: Any) -> bool:
     return any(isinstance(v, Tensor) for v in tree_leaves(_saved_values(node)))
 
 
-def _from(nodes: Iterable[Any]) -> Iterator[Any]:
+def union(masks: Iterable[int]) -> int:
+    """Sets, written as bits, as one."""
+    return functools.reduce(operator.or_, masks, 0)
+
+
+def _from(nodes: Iterable[Any], stops: Container[Edge] = frozenset()) -> Iterator[Any]:
     """These nodes of autograd's graph and those that a backward of them goes through, each once."""
     seen: set[Any] = {None}
     pending = list(nodes)
@@ -100,7 +134,7 @@ def _from(nodes: Iterable[Any]) -> Iterator[Any]:
         if node not in seen:
             seen.add(node)
             yield node
-            pending.extend(following for following, _ in node.next_functions)
+            pending.extend(edge[0] for edge in node.next_functions if edge not in stops)
 
 
 def _saved_values(node: Any) -> list[Any]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,9 @@ from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
 from .blame import note_forward_line
+from .plan import FromSlot, Surroundings
 from .release import Release, bits, keeper, keeps_graph
+from .segments import Watched
 from .wrapper import Source, literal, size_name
 
 Run = Callable[[list], Sequence]
@@ -45,8 +48,8 @@ class Backward:
         return args if self.used is None else [args[k] for k in self.used]
 
 
-# Given which tangents come (None: all).
-CompileBackward = Callable[[tuple[bool, ...] | None], Backward]
+# Given which tangents come (None: all), and the marks at which it stops.
+CompileBackward = Callable[[tuple[bool, ...] | None, tuple[int, ...]], Backward]
 
 _raw_apply = torch._C._FunctionBase.__dict__["apply"]
 
@@ -65,13 +68,13 @@ class Layout:
     saved_inputs: tuple[int, ...]
     saved_slots: tuple[int, ...]
     tangents: tuple[tuple[int, Spec], ...]
-    leaves: tuple[bool, ...]  # inputs that are leaves and require grad: found again through the graph
+    leaves: tuple[bool, ...]  # inputs that are leaves in each call: found again through the graph
     tensors: int  # number of inputs that are tensors
     unconnected: frozenset[int] = (
         frozenset()
     )  # inputs that come in a tuple, which makes no edge to their history
     symbols: tuple[Symbol, ...] = ()  # of the sizes that follow them
-    watched: tuple[tuple[str, int], ...] = ()  # tensors of the forward to be unchanged, with tangents as bits
+    watched: Watched = ()  # tensors of the forward to be unchanged
     # Tangents through such a checkpoint, as bits, and the inputs behind it.
     reentrant: tuple[int, tuple[int, ...]] | None = None
     release: Release | None = None  # None: a backward of any output frees what all the others need
@@ -112,7 +115,7 @@ def make_apply(
     ]
     src.add(f"ctx.inputs = ({''.join(refs)})")
     if layout.watched:
-        watched = [f"(ref({t}), {t}._version, {mask}), " for t, mask in layout.watched]
+        watched = [f"(ref({i}[{k}]), {i}[{k}]._version), " for i, k, _ in layout.watched]
         src.add(f"ctx.watched = ({''.join(watched)})")
     sizes = ", *ctx.sizes" if layout.symbols else ""
     if sizes:
@@ -122,7 +125,7 @@ def make_apply(
     src.names.update(fw=fw, ref=weakref.ref)
     forward = src.make("forward", "<graphlift forward>")
 
-    holder = _Backward(compile_backward)
+    holder = Backwards(compile_backward)
     src = Source("def backward(ctx, *g):")
     used = [f"t{n}" for n in range(len(layout.tangents))]
     for t, (k, _) in zip(used, layout.tangents, strict=True):
@@ -130,18 +133,20 @@ def make_apply(
     here = "".join(f"{t} is not None, " for t in used)
     nothing = " and ".join(f"{t} is None" for t in used)
     grads = len(layout.leaves) + len(layout.symbols)
-    src.add(f"if {nothing}: return {src.name('pass_over', _pass_over)}(ctx, {grads})")
+    src.add(f"if {nothing}: return {src.name('pass_over', pass_over)}(ctx, {grads})")
     if layout.reentrant is not None:
         refuse = functools.partial(_refuse_some_inputs, layout)
         src.add(f"{src.name('refuse', refuse)}(ctx, ({here}))")
     if layout.watched:
-        src.add(f"{src.name('unchanged', _require_unchanged)}(ctx.watched, ({here}))")
+        edges = [k for k in range(len(layout.leaves)) if k not in layout.unconnected]
+        unchanged = functools.partial(require_unchanged, edges=edges, watched=layout.watched)
+        src.add(f"{src.name('unchanged', unchanged)}(ctx, bits(({here})))")
     src.add("if grad_enabled(): return again(ctx, g)")
     if layout.release is None:
         src.add("try: s = ctx.saved_tensors")
-        src.add(f"except RuntimeError as e: s = {src.name('kept', _kept)}(ctx, e)")
+        src.add(f"except RuntimeError: s = {src.name('saved', saved_tensors)}(ctx)")
     else:
-        src.add(f"s = {src.name('release', layout.release)}.take(ctx, ({here}))")
+        src.add(f"s = {src.name('release', layout.release)}.take(ctx, bits(({here})))")
     if sizes:
         src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
     src.add(
@@ -149,7 +154,7 @@ def make_apply(
     )
     for n, (_, spec) in enumerate(layout.tangents):
         shape, stride = literal(src, spec.shape), literal(src, spec.stride)
-        fixed = f"{src.name('arrive', _arrive)}(t{n}, {src.name('spec', spec)}, {shape}, {stride})"
+        fixed = f"{src.name('arrive', arrive)}(t{n}, {src.name('spec', spec)}, {shape}, {stride})"
         lazy = "is_conj" if spec.dtype.is_complex else "is_neg"  # memory that holds something else
         src.add(f"if t{n} is not None and (t{n}.stride() != {stride} or t{n}.{lazy}()): t{n} = {fixed}")
     given = f"[*s, {', '.join(used)}{sizes}{constants}]"
@@ -158,7 +163,7 @@ def make_apply(
     src.add(f"    try: return tuple(run({given})){absent}")
     src.add(f"    except Exception as e: return tuple(holder.failed(e, ({here}), {given})){absent}")
     backward_text = src.text()
-    src.names.update(holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
+    src.names.update(bits=bits, holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
     for k, c in enumerate(layout.constants):
         src.names[f"c{k}"] = c
     backward = src.make("backward", "<graphlift backward>")
@@ -177,7 +182,36 @@ def arguments(layout: Layout) -> str:
     )
 
 
-def _pass_over(ctx: Any, grads: int) -> tuple[None, ...]:
+class Hooks(OrderedDict):
+    """Hooks on an output, not called without a gradient: a backward came from another output of the same node."""
+
+    def __setitem__(self, key: Any, hook: Callable[[Tensor], Tensor | None]) -> None:
+        super().__setitem__(key, lambda gradient: None if gradient is None else hook(gradient))
+
+
+def hooks_of(t: Tensor) -> Hooks:
+    """Where the program will put its hooks on an output, which outlives the tensor."""
+    hooks = t._backward_hooks = Hooks()
+    t.grad_fn._register_hook_dict(t)
+    return hooks
+
+
+def add_hooks(
+    src: Source, around: Surroundings, slots: Sequence[int], apart: Container[int] = frozenset()
+) -> None:
+    """Statements for the outputs of one node, where it has more than one; `apart`: positions of some to leave out."""
+    if len(slots) > 1:
+        given = {
+            p.slot
+            for k, p in enumerate(around.outputs)
+            if type(p) is FromSlot and not p.path and k not in apart
+        }
+        for k in slots:
+            if k in given:
+                src.add(f"{src.name('hooks_of', hooks_of)}(o[{k}])")
+
+
+def pass_over(ctx: Any, grads: int) -> tuple[None, ...]:
     """No gradient came: the way here is through a later region, by an output that does not depend on this one.
 
     Eager's graph has no such way. What autograd is about to free is kept for a backward that does come through here.
@@ -189,27 +223,37 @@ def _pass_over(ctx: Any, grads: int) -> tuple[None, ...]:
     return (None,) * grads
 
 
-def _kept(ctx: Any, error: RuntimeError) -> tuple[Tensor, ...]:
-    """What was saved, where only `_pass_over` has freed it. Raises: ``error`` otherwise."""
-    passed = getattr(ctx, "passed", None)
-    if passed is None:
-        raise error
+def saved_tensors(ctx: Any) -> tuple[Tensor, ...]:
+    """What was saved, also where `pass_over` has freed it. Raises: if a backward has."""
+    try:
+        return ctx.saved_tensors
+    except RuntimeError:
+        passed = getattr(ctx, "passed", None)
+        if passed is None:
+            raise
     if not keeps_graph():
         ctx.passed = None
     return passed.grad_fn.saved_tensors
 
 
-_runs_everything: Callable[[], bool] = torch.autograd._is_checkpoint_valid
+runs_everything: Callable[[], bool] = torch.autograd._is_checkpoint_valid
 
 
-def _require_unchanged(watched: Iterable[tuple[Any, int, int]], arrived: Iterable[bool]) -> None:
-    """Raises: as eager, whose backward would read a tensor that was changed in place since."""
-    if not _runs_everything():  # some inputs only: eager may not come to where it reads the tensor
-        return
-    here = bits(arrived)
-    for ref, version, mask in watched:
+def require_unchanged(ctx: Any, here: int, edges: Sequence[int], watched: Watched) -> None:
+    """Raises: as eager, whose backward would read a tensor that was changed in place since.
+
+    `here`: the tangents that came, as bits; `edges`: what the node's edges lead to, as in `watched`.
+    """
+    for (ref, version), (_, _, needed) in zip(ctx.watched, watched, strict=True):
         t = ref()
-        if t is not None and t._version != version and mask & here:
+        if t is None or t._version == version:
+            continue
+        wanted = -1  # everything; or some inputs only: eager may not come to where it reads the tensor
+        if not runs_everything():
+            wanted = sum(
+                1 << k for k, (node, _) in zip(edges, ctx.next_functions, strict=True) if _is_wanted(node)
+            )
+        if any(mask & here and (leads & wanted or wanted == -1) for mask, leads in needed):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[{t.type()} {list(t.shape)}] is at version {t._version}; expected version {version} instead. Hint: "
@@ -222,7 +266,7 @@ def _refuse_some_inputs(layout: Layout, ctx: Any, arrived: Iterable[bool]) -> No
     """Raises: as a reentrant checkpoint, which gives gradients of all that is behind it or none."""
     assert layout.reentrant is not None
     mask, behind = layout.reentrant
-    if _runs_everything() or not mask & bits(arrived):
+    if runs_everything() or not mask & bits(arrived):
         return
     edges = iter(ctx.next_functions)
     nodes = [None if k in layout.unconnected else next(edges)[0] for k in range(len(layout.leaves))]
@@ -251,7 +295,7 @@ def _slot_items(slots: tuple[int, ...]) -> list[str]:
     return [f"o[{k}]" for k in slots]
 
 
-def _arrive(t: Tensor, spec: Spec, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+def arrive(t: Tensor, spec: Spec, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
     """An incoming gradient in the layout the backward was compiled for."""
     if _is_batch(t):  # its strides are nobody's
         return t.contiguous()
@@ -264,15 +308,19 @@ def _is_batch(t: Any) -> bool:
     return isinstance(t, Tensor) and "Batched" in repr(torch._C._dispatch_keys(t))
 
 
-class _Backward:
-    """The compiled backwards, made when first called: the whole one, and one for each set of gradients that came."""
+class Backwards:
+    """The compiled backwards, made when first called: the whole one, and one for each set of gradients that came.
 
-    __slots__ = ("_compile", "_made", "run")
+    Some stop at marks, whose gradients they give after those of the inputs.
+    """
+
+    __slots__ = ("_compile", "_every", "_made", "run")
 
     def __init__(self, compile_backward: CompileBackward) -> None:
         # A backward called inside a compiled function runs with the frame hook on; compiling it must not.
         self._compile = functools.partial(call_disabled, compile_backward)
-        self._made: dict[tuple[bool, ...], Backward] = {}
+        self._made: dict[tuple[tuple[bool, ...], tuple[int, ...]], Backward] = {}
+        self._every: Backward | None = None
         self.run: Run = self._first
 
     def _first(self, args: list) -> Sequence:
@@ -280,33 +328,69 @@ class _Backward:
         return self.run(args)
 
     def _whole(self) -> Backward:
-        made = self._made.get(())
+        made = self._every
         if made is None:
-            made = self._made[()] = self._compile(None)
+            made = self._every = self._compile(None, ())
         return made
 
-    def _backward(self, here: tuple[bool, ...]) -> Backward:
+    def backward(self, here: tuple[bool, ...], stops: tuple[int, ...] = ()) -> Backward:
         """The backward when only these tangents came; takes None for the others."""
-        if all(here):
+        if all(here) and not stops:
             return self._whole()
-        made = self._made.get(here)
+        made = self._made.get((here, stops))
         if made is None:
-            made = self._made[here] = self._compile(here)
+            made = self._made[here, stops] = self._compile(here, stops)
         return made
 
-    def partial(self, here: tuple[bool, ...]) -> Run:
-        return self._backward(here).run
+    def partial(self, here: tuple[bool, ...], stops: tuple[int, ...] = ()) -> Run:
+        return self.backward(here, stops).run
 
-    def failed(self, error: Exception, here: tuple[bool, ...], args: list) -> Sequence:
+    def failed(
+        self, error: Exception, here: tuple[bool, ...], args: list, stops: tuple[int, ...] = ()
+    ) -> Sequence:
         """`error` left the backward of these tangents, which generated code raises where it is given a batch of them.
 
         Raises: `error` otherwise, with a note of which line of the forward it concerns.
         """
-        backward = self._backward(here)
+        backward = self.backward(here, stops)
         if any(map(_is_batch, args)):
             return backward.plainly(args)
         note_forward_line(error, backward.graph, backward.taken(args))
         raise error
+
+
+def refused(reason: str) -> RuntimeError:
+    """The error where a second derivative cannot be computed."""
+    return RuntimeError(f"a second derivative through a compiled region: {reason}; compute it in eager")
+
+
+def differentiate(
+    gm: fx.GraphModule,
+    inputs: Sequence[Tensor],
+    sizes: Sequence[int],
+    arrived: Sequence[tuple[tuple[int, bool], Tensor]],
+) -> dict[int, Tensor | None]:
+    """Gradients of the captured graph by input, with a graph of their own.
+
+    `arrived`: gradients, each of an output or of the base of one.
+    """
+    with torch.enable_grad():
+        same = {id(t): t.view_as(t) if t.requires_grad else t for t in inputs}
+        mine = [same[id(t)] for t in inputs]
+        outs = gm.forward(*mine, *sizes)
+        if not isinstance(outs, (tuple, list)):
+            outs = (outs,)
+        wanted = [
+            k for k, t in enumerate(mine) if t.requires_grad and same.pop(id(inputs[k]), None) is not None
+        ]
+        grads = torch.autograd.grad(
+            [outs[k]._base if viewed else outs[k] for (k, viewed), _ in arrived],
+            [mine[k] for k in wanted],
+            [t for _, t in arrived],
+            create_graph=True,
+            allow_unused=True,
+        )
+    return dict(zip(wanted, grads, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,52 +399,34 @@ class Again:
 
     gm: fx.GraphModule
     layout: Layout
-    slot_of_output: tuple[tuple[int, int], ...]  # (slot, position among gm's outputs) where they correspond
+    outputs: Mapping[
+        int, tuple[int, bool]
+    ]  # by slot: position among gm's outputs, and whether that is a view of it
     refusal: str | None
 
     def __call__(self, ctx: Any, tangents: tuple) -> tuple:
         if self.refusal is not None:
-            raise RuntimeError(
-                f"a second derivative through a compiled region: {self.refusal}; compute it in eager"
-            )
+            raise refused(self.refusal)
         inputs = self._inputs(ctx, tangents)
-        with torch.enable_grad():
-            mine = [t.view_as(t) if t.requires_grad else t for t in inputs]
-            outs = self.gm.forward(*mine, *(ctx.sizes if self.layout.symbols else ()))
-            if not isinstance(outs, (tuple, list)):
-                outs = (outs,)
-            pairs = [
-                (outs[k], tangents[slot]) for slot, k in self.slot_of_output if tangents[slot] is not None
-            ]
-            wanted = [k for k, t in enumerate(mine) if t.requires_grad]
-            grads = torch.autograd.grad(
-                [o for o, _ in pairs],
-                [mine[k] for k in wanted],
-                [t for _, t in pairs],
-                create_graph=True,
-                allow_unused=True,
-            )
-        found = dict(zip(wanted, grads, strict=True))
-        return tuple(found.get(k) for k in range(len(inputs) + len(self.layout.symbols)))
+        arrived = [(at, tangents[k]) for k, at in self.outputs.items() if tangents[k] is not None]
+        sizes = ctx.sizes if self.layout.symbols else ()
+        found = differentiate(self.gm, inputs, sizes, arrived)
+        return tuple(found.get(k) for k in range(len(inputs) + len(sizes)))
 
     def _inputs(self, ctx: Any, tangents: tuple) -> list[Tensor]:
         # Raises if freed or changed in place.
         if self.layout.release is None:
-            try:
-                _ = ctx.saved_tensors
-            except RuntimeError as error:
-                _kept(ctx, error)
+            saved_tensors(ctx)
         else:
-            self.layout.release.take(ctx, [tangents[k] is not None for k, _ in self.layout.tangents])
+            self.layout.release.take(ctx, bits(tangents[k] is not None for k, _ in self.layout.tangents))
         held = iter(ctx.inputs)
         edges = iter(ctx.next_functions)
         found = []
         for k, leaf in enumerate(self.layout.leaves):
             edge: Any = None if k in self.layout.unconnected else next(edges)[0]
-            t = edge.variable if leaf else next(held)()
+            t = None if leaf else next(held)()
+            t = getattr(edge, "variable", None) if t is None else t
             if t is None:
-                raise RuntimeError(
-                    "a second derivative through a compiled region needs its inputs, which are gone"
-                )
+                raise refused("it needs its inputs, which are gone")
             found.append(t.detach() if k in self.layout.unconnected else t)
         return found

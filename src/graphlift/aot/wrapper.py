@@ -6,7 +6,8 @@ Always: no loop over inputs at run time; a region without effects costs one call
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -166,8 +167,10 @@ def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
     return expression
 
 
-def add_epilogue(src: Source, around: Surroundings, result: str) -> None:
-    """Statements after the graph ran: written inputs, changed metadata, outputs."""
+def add_epilogue(
+    src: Source, around: Surroundings, result: str, made: Mapping[int, str] = MappingProxyType({})
+) -> None:
+    """Statements after the graph ran: written inputs, changed metadata, outputs. `made`: those that exist already."""
     grad = around.grad_mode
     _add_mutations(src, around, result)
     for change in around.metadata:
@@ -175,7 +178,7 @@ def add_epilogue(src: Source, around: Surroundings, result: str) -> None:
             _in_mode(src, step.grad_mode, grad, _in_place_statement(src, f"i[{change.input}]", step))
     items: list[str] = []
     for k, plan in enumerate(around.outputs):
-        items.append(_output(src, plan, result, grad, k, items))
+        items.append(made[k] if k in made else _output(src, plan, result, grad, k, items))
     if around.grad_mode_after != grad:
         names = []
         for k, item in enumerate(items):

@@ -1,0 +1,265 @@
+"""Regions that are several nodes in autograd's graph: gradients of what is between outputs, and what a backward leaves
+alone, as in eager."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import graphlift
+
+Program = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+
+
+def hidden_and_loss(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    h = (x * w).tanh()
+    return h, (h * h * w).sum()
+
+
+def view_between(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    h = (x * w).exp().view(-1)
+    return h, (h * h).sum() + w.sum()
+
+
+def views_of_both(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    h = (x @ w).t()
+    return h, (h.sin() * x).t()
+
+
+def view_of_input(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    v = x.view(-1)
+    return v, (v.view(3, 3) * w).sum()
+
+
+def chain(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    a = x.sin() * w
+    b = a.cos() * x
+    return a, b, (b * b + a).sum()
+
+
+def apart(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    return w.sin().sum(), x.exp() * x
+
+
+def common_part(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    h = w.exp() * w
+    return h.sin().sum(), h.cos() * x
+
+
+def results_of_one_operator(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    values, _ = (x * w).max(1)
+    q, r = torch.linalg.qr(x * w + torch.eye(3))
+    return values, q, (r * r).sum()
+
+
+def written(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    h = x * w
+    h.mul_(2)
+    return h, h.exp().sum()
+
+
+PROGRAMS: tuple[Program, ...] = (
+    hidden_and_loss,
+    view_between,
+    views_of_both,
+    view_of_input,
+    chain,
+    apart,
+    common_part,
+    results_of_one_operator,
+    written,
+)
+
+
+def _between(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    return torch.autograd.grad(outs[-1].sum(), outs[0], allow_unused=True)
+
+
+def _between_then_all(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    (first,) = torch.autograd.grad(outs[-1].sum(), outs[0], retain_graph=True, allow_unused=True)
+    outs[-1].sum().backward(retain_graph=True)
+    outs[0].sum().backward()
+    return (first,)
+
+
+def _between_then_first(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    (first,) = torch.autograd.grad(outs[-1].sum(), outs[0], allow_unused=True)
+    outs[0].sum().backward()
+    return (first,)
+
+
+def _retained(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    for out in outs[:-1]:
+        out.retain_grad()
+    sum(out.square().sum() for out in outs).backward()
+    return [out.grad for out in outs[:-1]]
+
+
+def _hooked(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    seen: list[Tensor] = []
+    outs[0].register_hook(lambda g: seen.append(g) or g * 3)
+    del outs
+    return seen
+
+
+def _hooked_and_dropped(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    seen = _hooked(outs, x, w)
+    loss = outs[-1].sum()
+    del outs
+    loss.backward()
+    return seen
+
+
+def _hook_removed(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    outs[0].register_hook(lambda g: g * 3).remove()
+    outs[-1].sum().backward()
+    return ()
+
+
+def _one_after_another(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    for out in reversed(outs):
+        out.sum().backward(retain_graph=True)
+    for out in reversed(outs):
+        out.sum().backward()
+    return ()
+
+
+def _only_last(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    outs[-1].sum().backward()
+    return ()
+
+
+def _some_inputs(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    return torch.autograd.grad(sum(out.sin().sum() for out in outs), [w])
+
+
+def _second_derivative(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    (g,) = torch.autograd.grad(outs[-1].square().sum(), w, create_graph=True, allow_unused=True)
+    if g is not None:
+        g.square().sum().backward()
+    return (g,)
+
+
+def _penalty(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
+    (g,) = torch.autograd.grad(outs[-1].square().sum(), outs[0], create_graph=True, allow_unused=True)
+    if g is not None:
+        (g.norm() - 1).square().backward()
+    return (g,)
+
+
+STORIES = (
+    _between,
+    _between_then_all,
+    _between_then_first,
+    _retained,
+    _hooked_and_dropped,
+    _hook_removed,
+    _one_after_another,
+    _only_last,
+    _some_inputs,
+    _second_derivative,
+    _penalty,
+)
+
+
+def _told(program: Program, story: Callable[..., Any], leaf: bool) -> Any:
+    """What a story gives, the gradients after it, and whether the history of the first input can still go backward."""
+    torch.manual_seed(0)
+    x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    given = (x, w) if leaf else (x * 1.5, w.exp())
+    outs = program(*given)
+    try:
+        found = [None if t is None else t.detach() for t in story(outs, *given)]
+    except RuntimeError as error:
+        found = [str(error)[:60]]
+    gradients = [x.grad, w.grad]
+    rest = []
+    for t in () if leaf else given:
+        try:
+            rest += torch.autograd.grad(t.sum(), [x, w], allow_unused=True)
+        except RuntimeError as error:
+            rest.append(str(error)[:60])
+    return found, gradients, rest
+
+
+#: Where what the compiled region cannot do raises, and eager does not.
+REFUSED = {(written, _second_derivative), (written, _penalty)}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_as_eager(program: Program, backend: str) -> None:
+    compiled = graphlift.compile(program, backend=backend, fullgraph=True)
+    for story in STORIES:
+        for leaf in (True, False):
+            found, expected = _told(compiled, story, leaf), _told(program, story, leaf)
+            if (program, story) in REFUSED and found != expected:
+                assert found[0][0].startswith("a second derivative through a compiled region")
+                continue
+            flat = [
+                (a, b) for xs, ys in zip(found, expected, strict=True) for a, b in zip(xs, ys, strict=True)
+            ]
+            for a, b in flat:
+                assert type(a) is type(b), (story, leaf, found, expected)
+                if isinstance(a, Tensor):
+                    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4, msg=f"{story} {leaf}")
+                else:
+                    assert a == b, (story, leaf)
+
+
+def test_the_whole_backward_runs_at_once_unless_asked() -> None:
+    ran: list[int] = []
+
+    def counting(graph: torch.fx.GraphModule, example: list) -> Callable[[list], Any]:
+        def run(args: list) -> Any:
+            ran.append(len(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)))
+            return graph.forward(*args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    f = graphlift.aot_function(chain, lambda graph, example: graph.forward, counting)
+    x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    a, b, loss = f(x, w)
+    (loss + a.sum() + b.sum()).backward()
+    assert len(ran) == 1
+    a, b, loss = f(x, w)
+    b.retain_grad()
+    loss.backward()
+    assert len(ran) == 3  # from the loss to b, and from there through a at once
+
+
+def test_a_hook_beside_the_way_is_not_called() -> None:
+    def heads(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin() * w, x.cos() * w
+
+    compiled = graphlift.compile(heads, fullgraph=True)
+    x, w = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    first, second = compiled(x, w)
+    handle = second.register_hook(lambda g: g * 2)
+    first.sum().backward(retain_graph=True)
+    torch.testing.assert_close(x.grad, w * x.cos())
+    x.grad = None
+    second.sum().backward(retain_graph=True)
+    torch.testing.assert_close(x.grad, -2 * w * x.sin())
+    handle.remove()
+    assert not second._backward_hooks
+
+
+def test_no_cycle_holds_the_graph() -> None:
+    compiled = graphlift.compile(chain, backend="aot_eager")
+    x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    outs = compiled(x, w)
+    held = [weakref.ref(node) for node in (outs[0].grad_fn, outs[-1].grad_fn, outs[-1].grad_fn.call)]
+    gc.disable()
+    try:
+        del outs
+        assert all(ref() is None for ref in held)
+    finally:
+        gc.enable()
