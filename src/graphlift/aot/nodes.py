@@ -205,7 +205,7 @@ def _backward(ctx: Any, call: Call, n: int, g: Sequence[Tensor | None]) -> Seque
     tangents = handed.came
     for t, (_, spec) in enumerate(nodes.arriving):
         gradient = tangents[t]
-        if gradient is not None and gradient.stride() != spec.stride:
+        if gradient is not None and (gradient.stride() != spec.stride or _is_lazy(gradient)):
             tangents[t] = _laid_out(gradient, spec, dict(zip(nodes.symbols, call.sizes, strict=True)))
     arrived = tuple([t is not None for t in tangents])
     args = [*saved, *tangents, *call.sizes, *nodes.constants]
@@ -222,7 +222,12 @@ def _laid_out(t: Tensor, spec: Spec, env: dict[Symbol, int]) -> Tensor:
         tuple([evaluate(n, env) if isinstance(n, Expr) else n for n in ns])
         for ns in (spec.shape, spec.stride)
     )
-    return t if t.stride() == stride else arrive(t, spec, shape, stride)
+    return t if t.stride() == stride and not _is_lazy(t) else arrive(t, spec, shape, stride)
+
+
+def _is_lazy(t: Tensor) -> bool:
+    """Whether its memory holds something else than its values."""
+    return t.is_conj() or t.is_neg()
 
 
 def _again(ctx: Any, call: Call, n: int, came: list[Tensor | None]) -> list[Tensor | None]:
