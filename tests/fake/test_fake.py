@@ -161,6 +161,7 @@ def test_literals_keep_their_value_until_written() -> None:
         lambda a: a.softmax(3),
         lambda a: a.log_softmax(-3),
         lambda a: F.smooth_l1_loss(a, a, beta=-1.0),
+        lambda a: F.linear(a, a[:1], a[0, :2]),
     ],
 )
 def test_errors_are_eagers(f: Callable[[Tensor], Any]) -> None:
@@ -168,6 +169,25 @@ def test_errors_are_eagers(f: Callable[[Tensor], Any]) -> None:
         f(X.clone())
     mode = FakeMode()
     with mode, pytest.raises(type(eager.value)):
+        f(mode.from_real(X.clone()))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: F.conv1d(a[None], torch.randn(1, 3, 2), torch.randn(2)),
+        lambda a: torch.addmv(a[0, :2], a[:1], a[0]),
+        lambda a: F.nll_loss(a.view(1, 3, 2, 2), torch.zeros(1, 2, 1, dtype=torch.long)),
+        lambda a: F.nll_loss(a.view(1, 3, 2, 2), torch.zeros(1, 2, 2, dtype=torch.long), torch.ones(1)),
+        lambda a: F.batch_norm(a, a[:1], a[:1], training=True),
+        lambda a: torch.ops.aten._softmax_backward_data(a, a[:1], 0, torch.float32),
+    ],
+)
+def test_what_eager_refuses_is_left_to_it(f: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(RuntimeError):
+        f(X.clone())
+    mode = FakeMode()
+    with mode, pytest.raises(Unsupported):
         f(mode.from_real(X.clone()))
 
 

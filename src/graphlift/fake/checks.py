@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..shapes.expr import SizeLike
+from .errors import Unsupported
 from .ops import aten
 from .spec import META, Spec, meta_tensor
 from .tensor import FakeTensor
@@ -78,6 +79,19 @@ def _addmm(args: tuple, kwargs: dict) -> None:
         raise RuntimeError(
             f"self and mat2 must have the same dtype, but got {_scalar(bias)} and {_scalar(b)}"
         )
+    rows, columns = args[1].spec.shape[-2], args[2].spec.shape[-1]
+    torch.empty(args[0].spec.shape, device=META).expand(rows, columns)
+
+
+def _addmv(args: tuple, kwargs: dict) -> None:
+    if args[0].spec.shape not in ((), (1,), (args[1].spec.shape[0],)):
+        raise _unfit("addmv", args)
+
+
+def _unfit(name: str, args: tuple) -> Unsupported:
+    """For arguments that eager refuses in words that depend on its path."""
+    shapes = ", ".join(str(list(a.spec.shape)) for a in args if type(a) is FakeTensor)
+    return Unsupported(name, f"does not take tensors of shapes {shapes}")
 
 
 def _convolution(args: tuple, kwargs: dict) -> None:
@@ -86,6 +100,9 @@ def _convolution(args: tuple, kwargs: dict) -> None:
         raise RuntimeError(
             f"Input type ({_CPP.get(source)}) and weight type ({_CPP.get(weight)}) should be the same"
         )
+    bias, width = args[2], args[1].spec.shape[1 if args[6] else 0] * (args[8] if args[6] else 1)
+    if bias is not None and bias.spec.shape != (width,):
+        raise _unfit("convolution", args)
     if any(p < 0 for p in args[4]):
         raise RuntimeError("negative padding is not supported")
     if any(d <= 0 for d in args[5]):
@@ -204,8 +221,28 @@ def _smooth_l1(args: tuple, kwargs: dict) -> None:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
 
 
+def _nll_loss2d(args: tuple, kwargs: dict) -> None:
+    _same(0, 2)(args, kwargs)
+    (batch, classes, *places), weight = args[0].spec.shape, args[2]
+    fits = args[1].spec.shape == (batch, *places) and len(places) == 2
+    if not fits or (weight is not None and weight.spec.shape != (classes,)):
+        raise _unfit("nll_loss2d", args)
+
+
+def _same_shapes(args: tuple, kwargs: dict) -> None:
+    _same(0, 1)(args, kwargs)
+    if args[0].spec.shape != args[1].spec.shape:
+        raise _unfit("softmax_backward", args)
+
+
+def _batch_norm_parameters(args: tuple, kwargs: dict) -> None:
+    _parameters(1, 2, 3, 4)(args, kwargs)
+    if any(type(a) is FakeTensor and len(a.spec.shape) != 1 for a in args[3:5]):
+        raise _unfit("batch_norm", args)
+
+
 _MM = _same(0, 1, message="expected m1 and m2 to have the same dtype, but got: {0} != {1}", cpp=True)
-_BATCH_NORM = _parameters(1, 2, 3, 4)
+_BATCH_NORM = _batch_norm_parameters
 
 
 def _subtraction(args: tuple, kwargs: dict) -> None:
@@ -232,6 +269,7 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
     aten.addmm.default: _addmm,
     aten.addbmm.default: _addmm,
     aten.baddbmm.default: _same(1, 2),
+    aten.addmv.default: _addmv,
     aten.mv.default: _same(
         0, 1, message="addmv input tensors must have the same dtype, but got {0}, {1}, and {0}"
     ),
@@ -250,7 +288,8 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
     aten.heaviside.default: _same(
         0, 1, message="heaviside is not yet implemented for tensors with different dtypes."
     ),
-    aten._softmax_backward_data.default: _same(0, 1),
+    aten._softmax_backward_data.default: _same_shapes,
+    aten._log_softmax_backward_data.default: _same_shapes,
     aten.binary_cross_entropy.default: _same(0, 1, message="Found dtype {1} but expected {0}"),
     aten.complex.default: _same(
         0, 1, message="Expected object of scalar type {0} but got scalar type {1} for second argument"
@@ -285,7 +324,8 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
     aten.grid_sampler_2d.default: _same(0, 1),
     aten.grid_sampler_3d.default: _same(0, 1),
     aten.nll_loss_forward.default: _same(0, 2),
-    aten.nll_loss2d_forward.default: _same(0, 2),
+    aten.nll_loss2d_forward.default: _nll_loss2d,
+    aten.bitwise_not.default: _no_floats("bitwise_not_cpu"),
     aten.bitwise_and.Tensor: _no_floats("bitwise_and_cpu"),
     aten.bitwise_and.Scalar: _no_floats("bitwise_and_cpu"),
     aten.bitwise_or.Tensor: _no_floats("bitwise_or_cpu"),
