@@ -96,7 +96,9 @@ def _wrap_modelled(cap: Capture, value: torch.Tensor, source: Source) -> Tracker
         return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
     if refuses_history(value):
         cap.guard(TypeIs(source, type(value)))
-        return OpaqueVar(value, source, "unsupported-tensor-subclass", "a view that autograd refuses to follow")
+        return OpaqueVar(
+            value, source, "unsupported-tensor-subclass", "a view that autograd refuses to follow"
+        )
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         return OpaqueVar(value, source, "unsupported-tensor-subclass", "a tensor inside torch.func")
     guard, spec = tensor_layout(cap, value, source)
