@@ -5,6 +5,8 @@ In: programs of `case`. Always: what eager gives, to rounding.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -89,6 +91,25 @@ def test_one_hot_checks_its_classes(compile: Compile) -> Any:
     results = [outcome(fn, torch.tensor(values)) for values in ([0, 2], [5, 0], [0, -1])]
     assert results[1] == ("raised", RuntimeError, "Class values must be smaller than num_classes.")
     return results
+
+
+@case("hostile programs")
+def test_lists_written_in_place_take_what_eager_casts(compile: Compile) -> Any:
+    calls: list[Callable[[Tensor], Any]] = [
+        lambda x: torch._foreach_mul_([x], 2),
+        lambda x: torch._foreach_add_([x], 0.5),
+        lambda x: torch._foreach_add_([x, x], [torch.ones(3), torch.ones(3)]),
+        lambda x: torch._foreach_lerp_([x], [torch.ones(3)], 0.5),
+        lambda x: torch._foreach_copy_([x], [torch.ones(3)]),
+        lambda x: x.mul_(2.5),
+    ]
+    dtypes = (torch.bool, torch.int64, torch.float32)
+    found = []
+    for call, dtype in itertools.product(calls, dtypes):
+        x = torch.ones(3, dtype=dtype)
+        found.append((outcome(compile(lambda x, call=call: (call(x), x + 0)[1]), x)[:2], x))
+    assert found[0][0] == ("raised", RuntimeError)
+    return found
 
 
 @case("hostile programs")

@@ -19,7 +19,7 @@ from ..fake import mode as rules
 from ..fake.known import answer, carry, know
 from ..fake.mode import metadata_key
 from ..fake.ops import Kind, OpInfo, Tag, aten, functional_form, op_info
-from ..fake.outs import require_regular_out
+from ..fake.outs import require_casts, require_regular_out
 from ..fake.spec import make_spec, spec_of
 from ..fake.symbolic import fix, torch_sizes
 from ..fake.tensor import count_writes, fakes_in, in_mode_of, new_fake, set_metadata
@@ -370,7 +370,7 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
     result = rec.dispatch(form, mutating.with_defaults(info.func, form, args, kwargs), kwargs)
     if type(result) is tuple:  # the functional form may also give what the in-place one only writes elsewhere
         result = result[0]
-    _require_cast(result.spec.dtype, args[0].spec.dtype)  # some meta kernels do not ask
+    require_casts(args[0], result)  # some meta kernels do not ask
     rec.write(args[0], rec.read(result))
     return args[0]
 
@@ -451,18 +451,6 @@ def _require_growable(name: str, target: FakeTensor) -> None:
         raise Unsupported(name, "resizes a tensor that has contents or views")
 
 
-def _require_cast(result: torch.dtype, target: torch.dtype) -> None:
-    """Eager's refusal to write floats into integers, numbers into bools."""
-    if result != target and not torch.can_cast(result, target):
-        raise RuntimeError(
-            f"result type {_name(result)} can't be cast to the desired output type {_name(target)}"
-        )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def _assign_results(
     rec: Recorder, info: OpInfo, form: Any, targets: dict, result: Any, as_written: Any
 ) -> Any:
@@ -475,6 +463,7 @@ def _assign_results(
     fresh, new = results[:fresh_count], results[fresh_count:]
     if len(new) != len(targets) and len(targets) == 1:
         new = [list(results)] if isinstance(next(iter(targets.values())), (list, tuple)) else results[-1:]
+    require_casts(list(targets.values()), new)
     for target, value in zip(targets.values(), new, strict=True):
         if isinstance(target, (list, tuple)):
             for t, v in zip(target, value, strict=True):
@@ -520,7 +509,9 @@ def _writes_generic(
     if rec.involves_symbols(args, kwargs):
         assert rec.sizes is not None  # there are symbols
         fix(rec.sizes, info, args, kwargs, "writes in a way that has no functional form")
-    targets = list(rules.written(info, args, kwargs).values()) + [args[p] for p in silent]
+    written = rules.written(info, args, kwargs)
+    rules.require_results(info, written, args, kwargs)
+    targets = list(written.values()) + [args[p] for p in silent]
     for f in fakes_in(targets, []):
         if overlaps_itself(f.home.base.spec):
             raise Unsupported(info.name, "the written tensor overlaps itself in memory")
@@ -562,8 +553,7 @@ def _writes_generic(
         if isinstance(target, (list, tuple)):
             count_writes(target)
     made = iter([rec.adopt(v) for v in values[: len(fresh)]])
-    by_place = rules.written(info, args, kwargs)
-    outs = [by_place[r] if r is not None else next(made) for r in info.returns]
+    outs = [written[r] if r is not None else next(made) for r in info.returns]
     return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
 
 

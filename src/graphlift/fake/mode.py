@@ -25,7 +25,7 @@ from .corrections import correct
 from .errors import DataDependent, Unsupported
 from .known import answer, carry, know
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
-from .outs import require_apart, require_dtypes, require_regular_out
+from .outs import require_apart, require_casts, require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
 from .tensor import FakeTensor, count_writes, fakes_in, in_mode_of, new_fake, set_metadata, value_of
 
@@ -541,13 +541,20 @@ def written(info: OpInfo, args: tuple, kwargs: dict) -> dict[tuple[int, str], An
     return found
 
 
-def functional_recipe(info: OpInfo, args: tuple, kwargs: dict) -> Any:
-    """What an `out=` operator would give without `out`; None where there is no such operator."""
-    form = functional_form(info.func) if Tag.out in info.func.tags else None
+def require_results(info: OpInfo, targets: dict[Any, Any], args: tuple, kwargs: dict) -> None:
+    """Errors about dtypes, of which meta kernels may not tell: the written arguments take what would be computed.
+
+    Raises: RuntimeError as eager does, Unsupported.
+    """
+    form = None if info.random and Tag.out not in info.func.tags else functional_form(info.func)
     if form is None:
-        return None
-    names = {name for _, name in info.writes}
-    return pure_recipe(op_info(form), None, args, {k: v for k, v in kwargs.items() if k not in names})
+        return
+    names = {name for _, name in info.writes if Tag.out in info.func.tags}
+    recipe = pure_recipe(op_info(form), None, args, {k: v for k, v in kwargs.items() if k not in names})
+    if names:
+        require_dtypes(info, targets, recipe)
+    elif len(targets) == 1:
+        require_casts(next(iter(targets.values())), recipe)
 
 
 def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
@@ -560,7 +567,7 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
     require_regular_out(info, targets, args, kwargs)
     recipe = _CACHE.get(key) if key is not None else None
     if recipe is None:
-        require_dtypes(info, targets, functional_recipe(info, args, kwargs))
+        require_results(info, targets, args, kwargs)
         device = result_device(info, args, kwargs)
         result, standins = call_on_meta(info, args, kwargs)
         results = result if isinstance(result, (tuple, list)) and len(info.returns) != 1 else (result,)

@@ -84,6 +84,18 @@ def _shared(target: FakeTensor, a: Any, pointwise: bool) -> bool:
     return not (pointwise and a.spec is target.spec)
 
 
+def require_casts(target: Any, result: Any) -> None:
+    """Eager's refusal to write floats into integers, numbers into bools, in tensors or lists of tensors."""
+    if isinstance(target, (list, tuple)):
+        for t, r in zip(target, result, strict=False):
+            require_casts(t, r)
+    elif type(target) is FakeTensor:
+        found, wanted = result.dtype, target.dtype
+        if found != wanted and not torch.can_cast(found, wanted):
+            texts = [str(d).removeprefix("torch.") for d in (found, wanted)]
+            raise RuntimeError("result type {} can't be cast to the desired output type {}".format(*texts))
+
+
 def require_dtypes(info: OpInfo, targets: dict[Any, Any], results: Any) -> None:
     """Each kernel has rules of its own for an output of another dtype than the result's. Raises: Unsupported."""
     recipes = results if isinstance(results, (tuple, list)) else (results,)
