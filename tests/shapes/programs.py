@@ -299,6 +299,16 @@ def one_hot_of_size(x):
     return F.one_hot(torch.arange(x.shape[0]), num_classes=x.shape[0])
 
 
+@program()
+def fixed_parts_of_what_varies(x):
+    first, second = x[:2, :3], x[1:3, 1:4]
+    return (
+        torch.addmm(first[0], second, first.t() @ second),
+        second.logsumexp(1),
+        torch.addmv(x[0, :2], first, x[0, 1:4]),
+    )
+
+
 @program(lambda n: (torch.randint(0, n, (7,)), n + 1))
 def one_hot_of_argument(ids, classes):
     return F.one_hot(ids, classes)

@@ -126,9 +126,11 @@ class FakeStorage:
         self.meta: torch.UntypedStorage | None = None
         self.constant: torch.Tensor | None = None
 
-    def on_meta(self) -> torch.UntypedStorage:
-        if self.meta is None or self.meta.nbytes() < self.nbytes:
-            self.meta = torch.UntypedStorage(self.nbytes, device="meta")
+    def on_meta(self, seen: int) -> torch.UntypedStorage:
+        """The stand-in for meta kernels; of a size that varies, at least as much as is `seen` of it."""
+        size = self.nbytes if type(self.nbytes) is int else seen
+        if self.meta is None or self.meta.nbytes() < size:
+            self.meta = torch.UntypedStorage(size, device="meta")
         return self.meta
 
 
@@ -138,7 +140,7 @@ def meta_tensor(spec: Spec, home: FakeStorage) -> torch.Tensor:
         t = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=META)
     else:
         t = torch.empty(0, dtype=spec.dtype, device=META)
-        t.set_(home.on_meta(), spec.offset, spec.shape, spec.stride)
+        t.set_(home.on_meta(int(spec.nbytes)), spec.offset, spec.shape, spec.stride)
     if spec.conj:
         torch._C._set_conj(t, True)
     if spec.neg:
