@@ -94,6 +94,17 @@ def test_one_hot_checks_its_classes(compile: Compile) -> Any:
 
 
 @case("hostile programs")
+def test_one_hot_of_no_classes(compile: Compile) -> Any:
+    results = []
+    for classes in (0, -2, -1):
+        for values in ([0, 2], [0, -1], []):
+            fn = compile(lambda x, classes=classes: F.one_hot(x, classes) * 2)
+            results.append(outcome(fn, torch.tensor(values, dtype=torch.int64)))
+    assert [r[0] == "raised" for r in results if isinstance(r, tuple)] == [True] * 8
+    return results
+
+
+@case("hostile programs")
 def test_lists_written_in_place_take_what_eager_casts(compile: Compile) -> Any:
     calls: list[Callable[[Tensor], Any]] = [
         lambda x: torch._foreach_mul_([x], 2),

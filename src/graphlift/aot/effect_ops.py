@@ -77,7 +77,11 @@ def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """`one_hot` on fakes leaves out the checks that it makes on real tensors."""
     if isinstance(num_classes, torch.SymInt):
         return one_hot_of_size(x, num_classes)
-    if x.dtype == torch.int64 and x.numel() and num_classes > 0:
+    if x.dtype != torch.int64:
+        return torch._C._nn.one_hot(x, num_classes)
+    if num_classes <= 0 and not (num_classes == -1 and x.numel()):
+        raise RuntimeError(f"one_hot: {num_classes} classes are fewer than the values need")
+    if x.numel() and num_classes > 0:
         torch._assert_async((x >= 0).all(), "Class values must be non-negative.")
         torch._assert_async((x < num_classes).all(), "Class values must be smaller than num_classes.")
     return torch._C._nn.one_hot(x, num_classes)
