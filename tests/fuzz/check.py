@@ -81,6 +81,8 @@ def load(source: str, filename: str) -> dict[str, Any]:
     """The program's module, with lines that tracebacks can show."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     module = types.ModuleType("program")
+    torch.manual_seed(0)  # shrinking may take away the program's own seeds
+    random.seed(0)
     exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
     return module.__dict__
 

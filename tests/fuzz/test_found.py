@@ -393,6 +393,28 @@ FOUND = (
         ("made(1),", "made(2),"),
     ),
     Found(
+        "a generator ends with its last reference where C code asked for an attribute that is missing",
+        """
+        def careful(t):
+            try:
+                yield t
+            finally:
+                KEPT.append("end")
+
+        def program(x):
+            g = careful(x)
+            next(g)
+            opaque(1)
+            dict(zip("ab", [1, 2]))
+            try:
+                sorted([1, 2], key=lambda i: {}[i])
+            except KeyError as error:
+                x = x + error.args[0]
+            return x, g
+        """,
+        ("made(1),", "made(2),"),
+    ),
+    Found(
         "calls that break inside a builtin that took items before",
         """
         def program(x):

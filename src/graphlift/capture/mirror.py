@@ -78,6 +78,8 @@ from .wrapping import CONTAINERS
 #: Constants that stand for themselves; of functions and classes there are stand-ins, whose calls are captured.
 _RAW = PLAIN_CONSTANTS | IMMUTABLE_CONSTANTS
 _OURS = (Break, Raised, Exhausted, NotConst, RunEagerly)
+#: Where an exception on its way through C code keeps what it is in the captured program.
+_RAISED = "__graphlift_raised__"
 
 
 class Fault(Exception):
@@ -285,7 +287,7 @@ class Mirror:
 
     def raised(self, error: Exception) -> Raised:
         """The program's exception: one that passed through the C function, or one that it raised."""
-        link = getattr(error, "__graphlift_raised__", None)
+        link = error.__dict__.pop(_RAISED, None)
         if link is not None:
             return link  # type: ignore[no-any-return]
         if not any(isinstance(arg, Stand) or id(arg) in self.originals for arg in error.args):
@@ -301,17 +303,25 @@ class Mirror:
         try:
             result = step(self.cap)
         except Raised as raised:
-            cls: Any = python_type(raised.value)
-            if cls.__module__ != "builtins":
+            if python_type(raised.value).__module__ != "builtins":
                 raise
-            error: Any = cls.__new__(cls)  # C code may ask for its class
-            error.__graphlift_raised__ = raised
-            raise error from None
+            raise _passing(raised) from None
         except _OURS:
             raise
         except Exception as error:
             raise Fault from error
         return self.give(result) if isinstance(result, Tracker) else result
+
+
+def _passing(raised: Raised) -> Any:
+    """An exception of the program on its way through C code, which may ask for its class.
+
+    No variable of a frame that it passes holds it: such a cycle keeps the program's objects until the collector runs.
+    """
+    cls: Any = python_type(raised.value)
+    error = cls.__new__(cls)
+    setattr(error, _RAISED, raised)
+    return error
 
 
 def run(cap: Capture, fn: Any, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
