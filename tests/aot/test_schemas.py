@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from graphlift.aot.record import AS_VIEW
+from graphlift.fake.mode import AS_VIEW
 from graphlift.fake.ops import Kind, functional_form, op_info
 from graphlift.fake.outs import OWN_RULES
 

@@ -309,6 +309,22 @@ def fixed_parts_of_what_varies(x):
     )
 
 
+@program()
+def views_made_in_place(x):
+    turned, wide, restrided = x * 2, (x + 1).view(-1, 2, 3), x.exp()
+    turned.t_().unsqueeze_(0).transpose_(0, 1)
+    wide.as_strided_((x.shape[0], 3, 2), (6, 1, 3)).add_(1)
+    restrided.as_strided_((3, x.shape[0], 2), (2, 6, 1)).mul_(2)
+    return turned.squeeze_(1) @ x, wide, restrided, turned.stride(), wide.is_contiguous()
+
+
+@program(versions=EACH_SIZE)
+def shorter_in_place(x):
+    y = x * 2
+    first = y.as_strided_((x.shape[0] - 1, 3), (6, 2), 1)
+    return first + 1, y
+
+
 @program(lambda n: (torch.randint(0, n, (7,)), n + 1))
 def one_hot_of_argument(ids, classes):
     return F.one_hot(ids, classes)

@@ -565,19 +565,18 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
     target = args[0]
     if info.func is aten.detach_.default:
         return target
-    if rec.involves_symbols(args, kwargs):
-        assert rec.sizes is not None  # there are symbols
-        fix(rec.sizes, info, args, kwargs, "changes a tensor's metadata")
     before = target.spec
     if info.func is aten.set_.source_Tensor:
         # It would share memory with the source, but neither a version counter nor a base.
         raise Unsupported(info.name, "a tensor takes the storage of another")
-    spec, home = rules.metadata_after(info, args, kwargs)
+    spec, home = rules.metadata_after(rec, info, args, kwargs)
     if info.func is aten.resize_.default and spec.shape != before.shape and before.numel() != 0:
         raise Unsupported(info.name, "resizes a tensor that has contents, of which `out=` warns")
-    form = AS_VIEW.get(info.func)
+    form = rules.AS_VIEW.get(info.func)
     if form is None or info.func is aten.as_strided_.default:
-        if spec.numel() > before.numel() or (before.numel() == 0 and spec.shape != before.shape):
+        count, had = spec.numel(), before.numel()
+        varies = spec.symbolic or before.symbolic  # then both have as many elements
+        if not varies and (count > had or (had == 0 and spec.shape != before.shape)):
             _require_growable(info.name, target)
             fresh = rec.call(
                 aten.empty_strided.default,
@@ -599,17 +598,6 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
     set_metadata(target, spec, home)
     target.path, target.value, target.seen = (*target.path, step), value, home.version
     return target
-
-
-AS_VIEW = {
-    aten.t_.default: aten.t.default,
-    aten.transpose_.default: aten.transpose.int,
-    aten.squeeze_.default: aten.squeeze.default,
-    aten.squeeze_.dim: aten.squeeze.dim,
-    aten.squeeze_.dims: aten.squeeze.dims,
-    aten.unsqueeze_.default: aten.unsqueeze.default,
-    aten.as_strided_.default: aten.as_strided.default,
-}
 
 
 def _composite(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:

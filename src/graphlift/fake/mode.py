@@ -28,6 +28,7 @@ from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_inf
 from .outs import require_apart, require_casts, require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
 from .tensor import FakeTensor, count_writes, fakes_in, in_mode_of, new_fake, set_metadata, value_of
+from .view_rules import require_equal
 
 CPU = torch.device("cpu")
 _SIMPLE = frozenset(
@@ -600,17 +601,32 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
 
 def _metadata(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     target = args[0]
-    if mode.involves_symbols(args, kwargs) and info.func is not aten.detach_.default:
-        assert mode.sizes is not None  # there are symbols
-        symbolic.fix(mode.sizes, info, args, kwargs, "changes a tensor's metadata")
-    spec, home = metadata_after(info, args, kwargs)
-    set_metadata(target, spec, home)
+    set_metadata(target, *metadata_after(mode, info, args, kwargs))
     return target
 
 
-def metadata_after(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Spec, FakeStorage]:
+#: What gives as a view what these make of their argument.
+AS_VIEW = {
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.as_strided_.default: aten.as_strided.default,
+}
+
+
+def metadata_after(mode: FakeMode, info: OpInfo, args: tuple, kwargs: dict) -> tuple[Spec, FakeStorage]:
     """Metadata and storage of the first argument after `t_`, `resize_`, `set_` and their kin."""
     target = args[0]
+    if mode.involves_symbols(args, kwargs) and info.func is not aten.detach_.default:
+        assert mode.sizes is not None  # there are symbols
+        form = AS_VIEW.get(info.func)
+        spec = mode.view_recipe(op_info(form), None, args, kwargs) if form is not None else None
+        if spec is not None and require_equal(mode.sizes, spec.numel(), target.spec.numel()):
+            return spec, target.home
+        symbolic.fix(mode.sizes, info, args, kwargs, "changes a tensor's metadata")
     if info.func in _SET_STORAGE or info.func is aten.detach_.default:
         if info.func is aten.set_.source_Tensor:
             source = args[1]
