@@ -415,6 +415,27 @@ FOUND = (
         ("made(1),", "made(2),"),
     ),
     Found(
+        "numbers that scale an operand and that eager refuses, after a write",
+        """
+        def program(x, other):
+            x *= 0.5
+            seen = []
+            for scale in (False, 0.5, 1j):
+                for operation in (torch.add, torch.sub, torch.rsub):
+                    for right in (x, 1):
+                        try:
+                            seen.append(operation(other, right, alpha=scale))
+                        except RuntimeError as error:
+                            seen.append(str(error))
+                try:
+                    seen += torch._foreach_add([x, other], [other, other], alpha=scale)
+                except RuntimeError as error:
+                    seen.append(str(error))
+            return tuple(seen)
+        """,
+        ("made(1), made(2)", "made(1), torch.ones(3, dtype=torch.int64)", "made(1), torch.tensor(True)"),
+    ),
+    Found(
         "calls that break inside a builtin that took items before",
         """
         def program(x):

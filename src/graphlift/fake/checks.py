@@ -259,11 +259,58 @@ def _subtraction(args: tuple, kwargs: dict) -> None:
         )
 
 
+def _alpha(args: tuple, kwargs: dict) -> None:
+    """What multiplies the second operand must be a number such as the result's dtype has."""
+    alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+    if type(alpha) not in (bool, float, complex):
+        return
+    dtype = torch.result_type(*(_like(a) for a in args[:2]))
+    if type(alpha) is bool and dtype is not torch.bool:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if type(alpha) is not bool and not (dtype.is_floating_point or dtype.is_complex):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if type(alpha) is complex and not dtype.is_complex:
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+
+
+def _like(operand: Any) -> Any:
+    """An operand for the sake of its dtype, and of whether it has dimensions."""
+    if type(operand) is not FakeTensor:
+        if isinstance(operand, (int, float, complex)):
+            return operand
+        raise Unsupported("alpha", "scales a number that varies")
+    return torch.empty((1,) * len(operand.spec.shape), dtype=operand.spec.dtype, device=META)
+
+
+def _scaled_subtraction(args: tuple, kwargs: dict) -> None:
+    _subtraction(args, kwargs)
+    _alpha(args, kwargs)
+
+
+def _each(check: Callable[[tuple, dict], None]) -> Any:
+    """For operators on lists; left to eager where an operand is refused, since those before it may be written."""
+
+    def checks(args: tuple, kwargs: dict) -> None:
+        others = args[1] if isinstance(args[1], (list, tuple)) else [args[1]] * len(args[0])
+        for pair in zip(args[0], others, strict=False):
+            try:
+                check(pair, kwargs)
+            except RuntimeError as error:
+                raise Unsupported("an operator on lists", str(error)) from None
+
+    return checks
+
+
 CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
-    aten.sub.Tensor: _subtraction,
-    aten.sub.Scalar: _subtraction,
-    aten.rsub.Tensor: _subtraction,
-    aten.rsub.Scalar: _subtraction,
+    aten.add.Tensor: _alpha,
+    aten.add.Scalar: _alpha,
+    aten.sub.Tensor: _scaled_subtraction,
+    aten.sub.Scalar: _scaled_subtraction,
+    aten.rsub.Tensor: _scaled_subtraction,
+    aten.rsub.Scalar: _scaled_subtraction,
+    aten._foreach_add.List: _each(_alpha),
+    aten._foreach_add.Tensor: _each(_alpha),
+    aten._foreach_sub.List: _each(_scaled_subtraction),
     aten.mm.default: _MM,
     aten.bmm.default: _same(0, 1),
     aten.addmm.default: _addmm,
