@@ -109,8 +109,10 @@ def find_segments(
     solid |= (1 << count + len(cuts)) - (1 << count)
     groups: dict[int, int] = {}
     inputs: dict[int, int] = {}
-    for n, root in enumerate(roots):
-        reached = leads[root.grad_fn]
+    led = [leads.get(root.grad_fn, 0) for root in roots]
+    some = next((reached for reached in led if reached), 0)
+    for n, reached in enumerate(led):
+        reached = reached or some  # an output with a history that leads nowhere shares another's node, to have one
         groups[reached & solid] = groups.get(reached & solid, 0) | 1 << n
         inputs[reached & solid] = inputs.get(reached & solid, 0) | reached
     nodes: list[Segment] = []
