@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 
@@ -295,3 +296,23 @@ def test_a_generator_left_inside_an_except_that_lets_its_end_pass_breaks_nothing
     explained = compiler.explain(fn, X, Indexed())
     assert (explained.graph_count, explained.graph_break_count) == (1, 0)
     assert torch.equal(compiler.compile(fn)(X, Indexed()), fn(X, Indexed()))
+
+
+def test_a_generator_closed_before_it_started_leaves_the_region_closed(compiler) -> None:
+    def values(x: Tensor):
+        yield x
+
+    def closed(x: Tensor):
+        with contextlib.closing(values(x)) as generator:
+            y = x + 1
+        return y, generator
+
+    def thrown_into(x: Tensor):
+        generator = values(x)
+        with contextlib.suppress(KeyError):
+            generator.throw(KeyError())
+        return x + 1, generator
+
+    for fn in (closed, thrown_into):
+        y, generator = compiler.compile(fn, backend="eager")(X)
+        assert torch.equal(y, X + 1) and generator.gi_frame is None and list(generator) == []

@@ -112,7 +112,7 @@ def find_segments(
     led = [leads.get(root.grad_fn, 0) for root in roots]
     some = next((reached for reached in led if reached), 0)
     for n, reached in enumerate(led):
-        reached = reached or some  # an output with a history that leads nowhere shares another's node, to have one
+        reached = reached or some  # with a history that leads nowhere, it shares another's node
         groups[reached & solid] = groups.get(reached & solid, 0) | 1 << n
         inputs[reached & solid] = inputs.get(reached & solid, 0) | reached
     nodes: list[Segment] = []

@@ -372,7 +372,7 @@ class GeneratorVar(IteratorVar):
         if self.running:
             raise cap.raise_(ValueError, "generator already executing")
         if self.done or not self.started:
-            self.done = True
+            self.started = self.done = True
             raise Raised(error)
         frame = self.frame
         if frame.delegate is not None:
@@ -425,7 +425,7 @@ class GeneratorVar(IteratorVar):
     def close(self, cap: Capture, error: Tracker) -> None:
         """``generator.close()``; ``error`` is the GeneratorExit to throw."""
         if self.done or not self.started:
-            self.done = True
+            self.started = self.done = True
             return
         try:
             self.throw(cap, error)
