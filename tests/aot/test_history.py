@@ -213,3 +213,30 @@ def test_gradients_that_arrive_conjugated_or_negated(backend: str) -> None:
         torch.autograd.backward(fn(x), (weight.conj(), weight.conj().imag))
         found.append(x.grad)
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+@pytest.mark.parametrize(
+    "turn, write",
+    [
+        (lambda b: b.t().t_(), lambda h: h.tril_()),
+        (lambda b: b.t().transpose_(0, 1), lambda h: h[0].fill_(3)),
+        (lambda b: b[None].squeeze_(0), lambda h: h.index_fill_(0, torch.tensor([0]), 2.0)),
+        (lambda b: b.t().swapaxes_(0, 1), lambda h: h.copy_(h[0] * 2)),
+    ],
+)
+def test_a_view_that_is_written_after_its_shape_changed_in_place(turn, write, backend: str) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        base = x * 2
+        view = turn(base)
+        write(view)
+        return base, view
+
+    gradients = []
+    for fn in (f, graphlift.compile(f, backend=backend)):
+        x = torch.ones(3, 4, requires_grad=True)
+        base, view = fn(x)
+        (base.sum() + view.sum() * 3).backward()
+        gradients.append(x.grad)
+    expected, found = gradients
+    assert expected.count_nonzero() > 0 and torch.equal(found, expected)

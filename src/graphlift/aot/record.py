@@ -7,6 +7,7 @@ Always: every fake's value is its path replayed on its storage's base value; a w
 from __future__ import annotations
 
 import bisect
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -161,6 +162,8 @@ class Recorder(FakeMode):
             raise Unsupported("write", "the written tensor overlaps itself in memory")
         if fake.requires_grad and any(s.in_place and s.func is aten.as_strided.default for s in fake.path):
             raise Unsupported("as_strided_", "a view restrided in place is written under autograd")
+        if torch.is_grad_enabled() and _is_restrided_view(fake):
+            raise FallBack("metadata-changed", "of a view that is written then")
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
             home.version += 1
@@ -381,6 +384,12 @@ def _repeats(fake: FakeTensor) -> bool:
         overlaps_itself(spec)
         for spec in (fake.home.first.spec, fake.spec, *(step.spec for step in fake.path))
     )
+
+
+def _is_restrided_view(fake: FakeTensor) -> bool:
+    """Whether a view changed its shape in place: autograd knows fakes by the view that they were."""
+    views = itertools.dropwhile(lambda step: step.in_place, fake.path)
+    return any(step.in_place for step in views)
 
 
 def _by_place(args: tuple) -> bool:
