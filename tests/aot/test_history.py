@@ -240,3 +240,16 @@ def test_a_view_that_is_written_after_its_shape_changed_in_place(turn, write, ba
         gradients.append(x.grad)
     expected, found = gradients
     assert expected.count_nonzero() > 0 and torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_an_input_made_in_inference_mode_that_requires_grad(backend: str) -> None:
+    with torch.inference_mode():
+        leaf = torch.ones(3, 4, requires_grad=True)
+
+    def f(x: Tensor) -> Tensor:
+        return x.double()  # whose copy autograd records, as the tensor cannot be saved
+
+    expected, found = f(leaf), graphlift.compile(f, backend=backend)(leaf)
+    assert expected.requires_grad and found.requires_grad
+    assert found.grad_fn is not None and found.grad_fn.name() == expected.grad_fn.name()
