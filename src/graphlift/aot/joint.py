@@ -138,11 +138,11 @@ def _trace(
     try:
         if gm.meta.get("history_read") and grad_mode:
             raise FallBack("history-read")
-        if grad_mode and any(t.is_inference() and t.requires_grad for t in inputs):
-            raise FallBack("inference-part", "an input made there requires grad")
         specs, sizes = _placeholders(gm)
         rec.sizes = table_of(sizes[0]) if sizes else None
         given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs)
+        if grad_mode and any(t.is_inference() and t.requires_grad for t in given.real):
+            raise FallBack("inference-part", "an input made there requires grad")
         given.sizes = sizes
         around.tensors, around.symbols = len(specs), tuple(expr_of(size) for size in sizes)
         with rec:
