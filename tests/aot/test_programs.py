@@ -88,7 +88,7 @@ def test_most_programs_are_compiled() -> None:
     "seed",
     (150, 224, 265, 338, 402, 485, 2037, 102514, 106369, 108150, 201557, 202471, 204476, 419144, 420165)
     + (602112, 703556, 723926, 775771, 776444)
-    + (31000889, 31002921, 31020100, 31047342),
+    + (31000889, 31002921, 31020100, 31047342, 41003266),
 )
 def test_programs_that_once_differed_later(seed: int) -> None:
     check(random.Random(seed).randrange)

@@ -110,9 +110,10 @@ def find_segments(
     groups: dict[int, int] = {}
     inputs: dict[int, int] = {}
     led = [leads.get(root.grad_fn, 0) for root in roots]
-    some = next((reached for reached in led if reached), 0)
+    every = (1 << len(roots)) - 1
+    first = next((reached for reached in led if reached and not _cuts_in(reached, found, every)), 0)
     for n, reached in enumerate(led):
-        reached = reached or some  # with a history that leads nowhere, it shares another's node
+        reached = reached or first  # with a history that leads nowhere, it shares another's node
         groups[reached & solid] = groups.get(reached & solid, 0) | 1 << n
         inputs[reached & solid] = inputs.get(reached & solid, 0) | reached
     nodes: list[Segment] = []
