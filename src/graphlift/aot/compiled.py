@@ -28,7 +28,8 @@ from .nodes import Node, Nodes, add_nodes
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
-from .release import Release, bits, freed_as_one, tangents_that_need
+from .release import Release, freed_as_one, tangents_that_need
+from .saved import bits, members
 from .segments import Segment, Watched, until
 from .training import Again, Backward, Backwards, Layout, add_hooks, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
@@ -497,11 +498,11 @@ class _Handover:
     def _node(self, n: int, release: Release) -> Node:
         segments = self.joint.segments
         segment, cuts = segments.nodes[n], segments.arriving_at(n)
-        inputs = tuple(k for k in range(segments.count) if segment.leads >> k & 1)
+        inputs = tuple(k for k in members(segment.leads) if k < segments.count)
         to = 0 if segment.hands_on is None else segments.nodes[segment.hands_on].tangents
         between = [c for c in cuts if (t := segments.cuts[c].tangent) is not None and to >> t & 1]
         return Node(
-            tangents=tuple(t for t in range(len(self.joint.trace.tangents)) if segment.tangents >> t & 1),
+            tangents=members(segment.tangents),
             inputs=inputs,
             cuts=cuts,
             edges=(*inputs, *(segments.count + c for c in cuts)),
@@ -514,7 +515,7 @@ class _Handover:
     def _frees_itself(self, segment: Segment) -> bool:
         """Whether a backward of any of its outputs frees all that its node saves, and nothing else."""
         parts = self.joint.parts
-        own = [t for t in range(len(self.joint.trace.tangents)) if segment.tangents >> t & 1]
+        own = members(segment.tangents)
         inside = [bits(part >> t & 1 for t in own) for part in parts if part & segment.tangents]
         alone = not any(part & segment.tangents and part & ~segment.tangents for part in parts)
         return alone and bool(inside) and freed_as_one(inside, len(own))

@@ -64,9 +64,8 @@ class Trace:
         self.ops: list[Op] = []
         self.outputs: list[Value] = []  # of the forward
         self.grads: list[Value | None] = []  # of the backward, one per input, then the marks
-        self.marks: list[
-            Value | None
-        ] = []  # the gradients of outputs that others are computed from, complete
+        # The gradients of outputs that others are computed from, complete.
+        self.marks: list[Value | None] = []
         # Values of the forward, and equal ones that the backward computes at less cost.
         self.remade: dict[Value, Value] = {}
         # Inputs that eager's backward does not keep, which may change before it runs: to keep one takes a copy.

@@ -103,9 +103,8 @@ class _Inputs:
     needs_grad: list[bool] = field(default_factory=list)
     bases: list[tuple[tuple[int, ...], Value, FakeTensor]] = field(default_factory=list)
     new_leaves: list[int] = field(default_factory=list)  # inputs that the program makes require grad
-    made: dict[int, tuple[fx.Node, ...]] = field(
-        default_factory=dict
-    )  # id of an output -> nodes that give it
+    # Id of an output -> nodes that give it.
+    made: dict[int, tuple[fx.Node, ...]] = field(default_factory=dict)
 
 
 def trace_joint(

@@ -17,7 +17,8 @@ from torch import Tensor, fx
 
 from ..data import dataclass
 from ..fake import Spec
-from ..shapes.expr import Expr, Symbol, evaluate
+from ..fake.symbolic import spec_at
+from ..shapes.expr import Symbol
 from .plan import FromInput, FromSlot, Surroundings
 from .release import Release, backward_under_way
 from .saved import union
@@ -75,9 +76,8 @@ class Nodes:
     fw: Callable[[list], Sequence]
     bw: Backwards
     gm: fx.GraphModule
-    again: Mapping[
-        int, tuple[int, bool]
-    ]  # by slot: position among gm's outputs, and whether that is a view of it
+    # By slot: position among gm's outputs, and whether that is a view of it.
+    again: Mapping[int, tuple[int, bool]]
     refusal: str | None  # of a second derivative
     graphs: dict[int, fx.GraphModule] = field(default_factory=dict)  # by node: gm from its cuts on
 
@@ -218,11 +218,8 @@ def _backward(ctx: Any, call: Call, n: int, g: Sequence[Tensor | None]) -> Seque
 
 
 def _laid_out(t: Tensor, spec: Spec, env: dict[Symbol, int]) -> Tensor:
-    shape, stride = (
-        tuple([evaluate(n, env) if isinstance(n, Expr) else n for n in ns])
-        for ns in (spec.shape, spec.stride)
-    )
-    return t if t.stride() == stride and not _is_lazy(t) else arrive(t, spec, shape, stride)
+    at = spec_at(spec, env)
+    return t if t.stride() == at.stride and not _is_lazy(t) else arrive(t, spec, at.shape, at.stride)  # type: ignore[arg-type]
 
 
 def _is_lazy(t: Tensor) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data import dataclass
 from .ir import Op, Value, inputs_of
-from .saved import union
+from .saved import bits, members, union
 
 _FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -59,11 +59,6 @@ def tangents_that_need(
     return tuple(needs.get(v) or everybody for v in saved)
 
 
-def bits(flags: Iterable[bool]) -> int:
-    """The set of the places of what is true."""
-    return sum(1 << n for n, flag in enumerate(flags) if flag)
-
-
 class _Keeper(torch.autograd.Function):
     """A node that only keeps tensors: unpacking them notices what was changed in place since."""
 
@@ -100,7 +95,7 @@ class Release:
             groups.setdefault(need, []).append(k)
         ctx.freed = ctx.freeing = 0  # parts that are, and those freed by the backward under way
         ctx.went, ctx.task = 0, None  # the tangents of that
-        ctx.kept = {need: (keeper([saved[k] for k in members]), members) for need, members in groups.items()}
+        ctx.kept = {need: (keeper([saved[k] for k in group]), group) for need, group in groups.items()}
 
     def take(self, ctx: Any, wanted: int) -> list[Tensor | None]:
         """Called by the backward of some tangents: what they need, else None. Raises: as eager, if freed."""
@@ -111,14 +106,14 @@ class Release:
         if through & ctx.freed:
             raise RuntimeError(_FREED)
         saved: list[Tensor | None] = [None] * len(self.needs)
-        for need, (held, members) in ctx.kept.items():
+        for need, (held, group) in ctx.kept.items():
             if need & wanted:
-                for k, tensor in zip(members, held.grad_fn.saved_tensors, strict=True):
+                for k, tensor in zip(group, held.grad_fn.saved_tensors, strict=True):
                     saved[k] = tensor
         if not keeps_graph():
             ctx.freeing |= through
             ctx.went |= wanted
             over = ctx.freed if self.nodes else ctx.freed | ctx.freeing
-            spent = union(part for k, part in enumerate(self.parts) if over >> k & 1) | ctx.went
+            spent = union(self.parts[k] for k in members(over)) | ctx.went
             ctx.kept = {need: kept for need, kept in ctx.kept.items() if need & ~spent}
         return saved

@@ -125,6 +125,16 @@ def union(masks: Iterable[int]) -> int:
     return functools.reduce(operator.or_, masks, 0)
 
 
+def bits(flags: Iterable[bool]) -> int:
+    """The set of the places of what is true."""
+    return sum(1 << n for n, flag in enumerate(flags) if flag)
+
+
+def members(mask: int) -> tuple[int, ...]:
+    """What is in a set, in order."""
+    return tuple([n for n in range(mask.bit_length()) if mask >> n & 1])
+
+
 def _from(nodes: Iterable[Any], stops: Container[Edge] = frozenset()) -> Iterator[Any]:
     """These nodes of autograd's graph and those that a backward of them goes through, each once."""
     seen: set[Any] = {None}

@@ -20,7 +20,7 @@ from ..fake import FakeTensor
 from ..fake.ops import aten
 from .ir import Op, Value, rewritten
 from .plan import FromInput, FromSlot, OutputPlan
-from .saved import Edge, Needed, leading_to, union
+from .saved import Edge, Needed, leading_to, members, union
 
 #: Tensors that eager's backward of a part reads: "i" or "o", the position among inputs or outputs, and when.
 Watched = tuple[tuple[str, int, Needed], ...]
@@ -64,7 +64,7 @@ class Segments:
 
     def arriving_at(self, n: int) -> tuple[int, ...]:
         """The cuts that the backward of a segment leads to."""
-        return tuple(c for c in range(len(self.cuts)) if self.nodes[n].leads >> self.count + c & 1)
+        return members(self.nodes[n].leads >> self.count)
 
 
 def find_cuts(

@@ -22,7 +22,8 @@ from ..frame import call_disabled
 from ..shapes.expr import Symbol
 from .blame import note_forward_line
 from .plan import FromSlot, Surroundings
-from .release import Release, bits, keeper, keeps_graph
+from .release import Release, keeper, keeps_graph
+from .saved import bits
 from .segments import Watched
 from .wrapper import Source, literal, size_name
 

@@ -97,9 +97,8 @@ def _function_apply(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     tensors = [arg for arg in inputs if type(arg) is TensorVar]
     if kwargs:
         raise Break("unsupported-call", f"{cls.__name__}.apply with keyword arguments")
-    if (
-        type(cap.builder) is not GraphBuilder
-    ):  # which a transform asks for a rule, or autograd differentiates again
+    if type(cap.builder) is not GraphBuilder:
+        # A transform asks it for a rule, or autograd differentiates it again.
         raise Break("unsupported-call", f"{cls.__name__}.apply in an inner function")
     grad = torch.is_grad_enabled()
     needs = tuple(grad and type(arg) is TensorVar and arg.fake.requires_grad for arg in inputs)

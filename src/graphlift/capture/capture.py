@@ -172,9 +172,8 @@ class Capture:
         #: Modes that see calls of torch's functions, the innermost last; meanwhile none acts for real.
         self.modes: list[Tracker] = []
         self.mode_stack: Any = None
-        self.functions_off = (
-            self.global_state.function_state
-        )  # 1: no class's __torch_function__ is called, 2: no mode's either
+        # 1: no class's __torch_function__ is called, 2: no mode's either.
+        self.functions_off = self.global_state.function_state
         #: Inputs that the graph gets as plain tensors, with what must stay as it is.
         self.disguised: list[tuple[Any, Any, bool]] = []
         self.frames: list[Any] = []

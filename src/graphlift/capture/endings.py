@@ -25,7 +25,7 @@ from .trackers import CellVar, LazyVar, ListVar, ObjectVar, TrackerKey
 if TYPE_CHECKING:
     from .capture import Capture
 
-REFERENCES: tuple[type, ...] = (weakref.ref, weakref.KeyedRef, *weakref.ProxyTypes)
+REFERENCES = (weakref.ref, weakref.KeyedRef)
 _CONTAINERS = (
     *(list, tuple, dict, set, frozenset, deque, types.GeneratorType, types.CellType, LoopIter),
     *(BaseException, types.TracebackType, types.FrameType),  # a frame that runs leads nowhere
@@ -133,7 +133,7 @@ def _handles_exit(info: CodeInfo, at: int, globals_: dict[str, Any]) -> bool:
 def _parts(tracker: Any) -> Iterator[Any]:
     """What a tracked object, or a frame, holds, as far as the region knows it."""
     if type(tracker) is ObjectVar:
-        if tracker.cls in REFERENCES:
+        if tracker.cls in (*REFERENCES, *weakref.ProxyTypes):
             return
         yield from (tracker.attrs, tracker.payload, *tracker.slots.values())
     elif type(tracker) is CellVar:

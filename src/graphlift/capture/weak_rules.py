@@ -15,7 +15,7 @@ from .attributes import PROXIES, python_type
 from .breaks import Break
 from .calls import INSTANCE_CALLS, Args, Kwargs, call
 from .capture import Capture, Link
-from .endings import held
+from .endings import REFERENCES, held
 from .protocol import compare, is_same
 from .residual import OBJECT_BUILDERS, Residual
 from .rules import rule
@@ -26,8 +26,6 @@ from .trackers import (
     Tracker,
     describe,
 )
-
-REFERENCES = (weakref.ref, weakref.KeyedRef)
 
 
 def _is_held(cap: Capture, target: Tracker | None, value: Any) -> bool:

@@ -242,7 +242,6 @@ def _batch_norm_parameters(args: tuple, kwargs: dict) -> None:
 
 
 _MM = _same(0, 1, message="expected m1 and m2 to have the same dtype, but got: {0} != {1}", cpp=True)
-_BATCH_NORM = _batch_norm_parameters
 
 
 def _subtraction(args: tuple, kwargs: dict) -> None:
@@ -326,10 +325,10 @@ CHECKS: dict[Any, Callable[[tuple, dict], None]] = {
     aten.convolution.default: _convolution,
     aten.native_layer_norm.default: _parameters(2, 3),
     aten.native_group_norm.default: _group_norm,
-    aten.native_batch_norm.default: _BATCH_NORM,
-    aten._native_batch_norm_legit.default: _BATCH_NORM,
-    aten._native_batch_norm_legit_functional.default: _BATCH_NORM,
-    aten._batch_norm_with_update.default: _BATCH_NORM,
+    aten.native_batch_norm.default: _batch_norm_parameters,
+    aten._native_batch_norm_legit.default: _batch_norm_parameters,
+    aten._native_batch_norm_legit_functional.default: _batch_norm_parameters,
+    aten._batch_norm_with_update.default: _batch_norm_parameters,
     aten._cdist_forward.default: _same(0, 1),
     aten.linalg_cross.default: _same(0, 1),
     aten.heaviside.default: _same(
