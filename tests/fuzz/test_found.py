@@ -444,6 +444,22 @@ FOUND = (
         """,
         ("made(1),", "made(2),"),
     ),
+    Found(
+        "global state set to what torch refuses",
+        """
+        def program(x, mode):
+            y = x + 1
+            graphlift.graph_break()
+            try:
+                torch.set_grad_enabled(mode)
+                torch.set_default_dtype(mode)
+            except TypeError as error:
+                y = y, str(error)
+            torch.use_deterministic_algorithms(mode)
+            return y
+        """,
+        ("made(1), 0", "made(1), []", "made(1), None", "made(1), 'yes'"),
+    ),
 )
 
 

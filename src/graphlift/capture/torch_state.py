@@ -194,7 +194,7 @@ def _register_setter(setter: Callable[..., Any]) -> None:
     @rule(setter)
     def set_state(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         values, named = constants(cap, args, kwargs)
-        return cap.from_python(cap.set_state(setter, (*values, *named.values())))
+        return evaluate(cap, cap.set_state, setter, (*values, *named.values()))
 
 
 def _read(cap: Capture, getter: Callable[..., Any], args: Args, kwargs: Kwargs, guarded: bool) -> Tracker:
@@ -230,7 +230,7 @@ LATE_RULES[f"{_TAGGING}.patched_init"] = LATE_RULES[f"{_TAGGING}.patched_setstat
 def _use_deterministic(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     values, named = constants(cap, args, kwargs)
     mode = values[0] if values else named["mode"]
-    return cap.from_python(cap.set_state(set_deterministic, (mode, named.get("warn_only", False))))
+    return evaluate(cap, cap.set_state, set_deterministic, (mode, named.get("warn_only", False)))
 
 
 for _setter in SETTERS:
