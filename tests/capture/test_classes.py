@@ -615,3 +615,46 @@ def test_subclasses_give_plain_ones(x: Tensor):
     pair, frozen = TuplePair(1, 2), FrozenNumbers([1])
     made = pair + (), () + pair, pair[:], pair * 1, frozen.copy(), frozen.union(), frozen | frozenset()
     return x + 1, [type(each) for each in made]
+
+
+class Judging(type):
+    def __instancecheck__(cls, instance):
+        cls.asked.append(type(instance).__name__)
+        return isinstance(instance, int)
+
+    def __subclasscheck__(cls, subclass):
+        cls.asked.append(subclass.__name__)
+        return issubclass(subclass, int)
+
+
+class Judge(metaclass=Judging):
+    asked: list[str] = []
+
+    def __lt__(self, other):
+        return "lt"
+
+    def __add__(self, other):
+        return "add"
+
+    def who(self):
+        return 1
+
+
+class Junior(Judge):
+    def __gt__(self, other):
+        return "gt"
+
+    def __radd__(self, other):
+        return "radd"
+
+    def who(self):
+        return super().who() + 1
+
+
+@program(breaks=True)  # the list is another one in each call
+def test_metaclasses_that_say_what_instances_are(x: Tensor):
+    Judge.asked = []
+    found = [isinstance(each, Judge) for each in (3, "text", x, Judge(), [], int)]
+    found += [isinstance(3, (str, Judge)), isinstance("", Judge | None), issubclass(bool, Judge)]
+    made = Judge() < Junior(), Judge() + Junior(), Junior().who(), super(Junior, Junior()).who()
+    return x + 1, found, made, Judge.asked

@@ -395,6 +395,8 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
         cap.guard(gives(unset, True, f"{obj.source.name()}.{name} has no value"))
         obj.slots[name] = NULL
         return None
+    if cap.late is not None:
+        cap.late.source(Slot(obj.source, name))
     found = cap.wrap(value, Slot(obj.source, name))
     obj.slots[name] = found
     return found
@@ -597,9 +599,7 @@ def _method_attr(cap: Capture, obj: MethodVar, name: str) -> Tracker | None:
 def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
     self_var = obj.self_var
     is_class = (
-        type(self_var) is ConstVar
-        and isinstance(self_var.value, type)
-        and issubclass(self_var.value, obj.cls)
+        type(self_var) is ConstVar and isinstance(self_var.value, type) and obj.cls in self_var.value.__mro__
     )
     cls = self_var.value if is_class else python_type(self_var)  # type: ignore[attr-defined]
     mro = cls.__mro__

@@ -233,6 +233,10 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
         return any(_instance_of(cap, value, c) for c in cls)
     if isinstance(cls, types.UnionType) or typing.get_origin(cls) is typing.Union:
         return any(_instance_of(cap, value, c) for c in typing.get_args(cls))
+    if python_type(value) is cls:
+        return True
+    if _checks(cap, cls, "__instancecheck__"):
+        return truth(cap, call_special(cap, ConstVar.known(cls), "__instancecheck__", [value]))
     if type(value) is ConstVar:
         return isinstance(value.value, cls)
     if type(value) is TensorVar:
@@ -248,10 +252,8 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
     found = python_type(value)
     if type(value) is ObjectVar and found in PROXIES:
         return found is cls or _instance_of(cap, proxied(cap, value), cls)
-    check = cap.type_attr(type(cls), "__instancecheck__")
-    if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch")):
-        return truth(cap, call_special(cap, ConstVar.known(cls), "__instancecheck__", [value]))
-    if type(value) is ObjectVar and value.obj is not None and check is not type.__instancecheck__:
+    plain = cap.type_attr(type(cls), "__instancecheck__") is type.__instancecheck__
+    if type(value) is ObjectVar and value.obj is not None and not plain:
         return isinstance(value.obj, cls)
     if issubclass(found, cls):
         return True
@@ -272,7 +274,22 @@ _TENSOR_TYPES = tuple(
 
 @rule(issubclass)
 def _issubclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return evaluate(cap, issubclass, cap.value_of(args[0]), cap.value_of(args[1]))
+    cls = cap.value_of(args[1])
+    if isinstance(cls, tuple) and any(_checks(cap, c, "__subclasscheck__") for c in cls):
+        raise Break(
+            "unsupported-call", "issubclass() of several classes, one of which says itself what they are"
+        )
+    if _checks(cap, cls, "__subclasscheck__"):
+        return ConstVar(truth(cap, call_special(cap, ConstVar.known(cls), "__subclasscheck__", [args[0]])))
+    return evaluate(cap, issubclass, cap.value_of(args[0]), cls)
+
+
+def _checks(cap: Capture, cls: Any, name: str) -> bool:
+    """Whether code of the program's says what the instances or subclasses of a class are."""
+    check = cap.type_attr(type(cls), name)
+    return isinstance(check, types.FunctionType) and not check.__module__.startswith(
+        ("abc", "typing", "torch")
+    )
 
 
 @rule(callable)
@@ -289,8 +306,8 @@ def _super(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         if len(args) == 1:
             raise Break("unsupported-call", "super() with one argument")
         obj = cap.realize(args[1])
-        of_class = type(obj) is ConstVar and isinstance(obj.value, type) and issubclass(obj.value, cls)
-        if not of_class and not issubclass(python_type(obj), cls):
+        of_class = type(obj) is ConstVar and isinstance(obj.value, type) and cls in obj.value.__mro__
+        if not of_class and cls not in python_type(obj).__mro__:
             raise Break("unsupported-call", "super() with what is no instance of the class")
         return SuperVar(cls, obj)
     frame = cap.frames[-1]

@@ -603,7 +603,7 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         if cls is object and kwargs:
             raise cap.raise_(TypeError, "object() takes no arguments")
         result = new_object(cap, cls, args)
-    if type(result) not in (ObjectVar, TensorVar) or not issubclass(result.cls, cls):  # type: ignore[attr-defined]
+    if type(result) not in (ObjectVar, TensorVar) or cls not in result.cls.__mro__:  # type: ignore[attr-defined]
         return result
     init = cap.type_attr(cls, "__init__")
     if isinstance(init, types.FunctionType):

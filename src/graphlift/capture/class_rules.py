@@ -288,7 +288,7 @@ def make_class(cap: Capture, meta: type, args: Args, kwargs: Kwargs) -> Tracker:
     else:
         made = new_class(cap, [this, *args], kwargs)
     init = cap.type_attr(meta, "__init__")
-    if isinstance(init, types.FunctionType) and issubclass(python_type(made), meta):
+    if isinstance(init, types.FunctionType) and meta in python_type(made).__mro__:
         call(cap, cap.wrap(init, Const(init, init.__qualname__)), [made, *args], kwargs)
     return made
 

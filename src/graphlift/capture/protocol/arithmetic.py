@@ -116,7 +116,7 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str 
     order = [(left, name, right), (right, reflected, left)]
     if (
         left_type is not right_type
-        and issubclass(right_type, left_type)
+        and left_type in right_type.__mro__  # as Python asks, whatever a metaclass says
         and cap.type_attr(right_type, reflected) is not cap.type_attr(left_type, reflected)
     ) or (symbol in "+*" and _joins_sequences(cap.type_attr(left_type, name))):
         order.reverse()

@@ -169,7 +169,7 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
         return ConstVar(structural)
     order = [(left, name, right), (right, reflected, left)]
     left_type, right_type = python_type(left), python_type(right)
-    if left_type is not right_type and issubclass(right_type, left_type):
+    if left_type is not right_type and left_type in right_type.__mro__:
         order.reverse()
     negated, refused = False, 0
     for obj, method, other in order:
