@@ -527,11 +527,6 @@ def test_factory_grad_returned(x):
     return x * a, a
 
 
-@torch_program(X, breaks="exception-raised")
-def test_tensor_of_tensors(x):
-    return torch.tensor([x[0, 0], x[1, 1]])
-
-
 @torch_program(X)
 def test_tensor_of_tensor(x):
     return (
@@ -1102,3 +1097,26 @@ def test_loss_that_refuses_its_values(x):
 def test_covariance(x):
     weights = torch.tensor([1, 2, 3, 1])
     return torch.cov(x * 2), torch.corrcoef(x) * 2, torch.cov(x, fweights=weights, aweights=weights / 2)
+
+
+@torch_program(real(3, 4), INDEX)
+def test_tensors_of_tensors(x, i):
+    a, b, n = x.sum(), x[0, 0].double(), i[0]
+    pairs = torch.tensor([[a, b], [n, 2]]), torch.tensor((a, 1)), torch.as_tensor([n, True])
+    typed = torch.tensor([n, i.sum()], dtype=torch.float16), torch.tensor([n > 0, x.sum() > 0])
+    return (
+        pairs,
+        typed,
+        torch.tensor([a.half(), 1.5]),
+        torch.tensor([i.sum() * 2**60 + 1, 1], dtype=torch.float32),
+    )
+
+
+@torch_program(real(3, grad=True), breaks="exception-raised")
+def test_tensor_of_tensors_that_require_grad(x):
+    return torch.tensor([x[0], x[1]]) * 2
+
+
+@torch_program(real(3), breaks="raises")
+def test_tensor_of_floats_as_integers(x):
+    return torch.tensor([x[0], x[1]], dtype=torch.int64)

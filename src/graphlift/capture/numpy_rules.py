@@ -27,6 +27,7 @@ from .numpy_constants import METHODS, compute, is_constant
 from .protocol.comparison import OPERATORS
 from .protocol.items import ITEM_READERS, TENSOR_INDICES
 from .rules import RULES, rule
+from .torch_rules import tensor_of_items
 from .trackers import (
     NONE,
     Args,
@@ -209,9 +210,10 @@ def _from_numpy(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(torch.as_tensor)
 def _as_tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    array = cap.realize(args[0]) if len(args) == 1 else None
+    array = cap.realize(args[0]) if len(args) == 1 else NONE
     if type(array) is not ArrayVar:
-        return cap.emit("call_function", torch.as_tensor, args, kwargs, torch.as_tensor)
+        stacked = tensor_of_items(cap, array, kwargs)
+        return stacked or cap.emit("call_function", torch.as_tensor, args, kwargs, torch.as_tensor)
     if kwargs.keys() - {"dtype"}:
         raise Break("unsupported-call", "torch.as_tensor of an array with other arguments than dtype")
     shared = _from_numpy(cap, [array], {})
@@ -233,7 +235,8 @@ def copied_tensor(cap: Capture, array: ArrayVar, kwargs: Kwargs) -> Tracker:
 def _tensor(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if len(args) == 1 and type(cap.realize(args[0])) is ArrayVar:
         return copied_tensor(cap, cap.realize(args[0]), kwargs)  # type: ignore[arg-type]
-    return cap.emit("call_function", torch.tensor, args, kwargs, torch.tensor)
+    stacked = tensor_of_items(cap, args[0], kwargs) if len(args) == 1 else None
+    return stacked or cap.emit("call_function", torch.tensor, args, kwargs, torch.tensor)
 
 
 # --- universal functions ------------------------------------------------------------------------------------------------

@@ -7,11 +7,13 @@ capturing, put back at the end, and replayed by the graph.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import marks
 from .breaks import Break
@@ -31,7 +33,18 @@ from .protocol import (
 )
 from .rules import RULES, rule
 from .torch_state import constants
-from .trackers import NONE, Args, ArrayVar, ConstVar, Kwargs, ObjectVar, TensorVar, Tracker
+from .trackers import (
+    NONE,
+    Args,
+    ArrayVar,
+    ConstVar,
+    Kwargs,
+    ListVar,
+    ObjectVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
 
 
 def _constant(value: Any, *targets: Any) -> None:
@@ -139,6 +152,60 @@ for _legacy, _dtype in (
     (torch.IntTensor, torch.int32),
 ):
     _legacy_constructor(_legacy, _dtype)
+
+
+def tensor_of_items(cap: Capture, items: Tracker, kwargs: Kwargs) -> Tracker | None:
+    """``torch.tensor`` of nested lists of numbers and tensors of no dimensions, as their stack; None of anything else.
+
+    Torch reads each tensor's value, so the result has no history. Its dtype is the common one of the items' dtypes, in
+    which a tensor of no dimensions counts like any other. Values go through the Python number that eager makes of them.
+    """
+    sizes: list[int] = []
+    leaves = [cap.realize(items)]
+    while leaves and all(type(leaf) in (ListVar, TupleVar) for leaf in leaves):
+        sizes.append(len(leaves[0].items))  # type: ignore[attr-defined]
+        if any(len(leaf.items) != sizes[-1] for leaf in leaves):  # type: ignore[attr-defined]
+            return None
+        leaves = [cap.realize(item) for leaf in leaves for item in leaf.items]  # type: ignore[attr-defined]
+    dtypes = [dtype for leaf in leaves if (dtype := _item_dtype(leaf)) is not None]
+    if cap.modes or kwargs.keys() - {"dtype"} or not sizes or not dtypes or len(dtypes) < len(leaves):
+        return None
+    tensors = [leaf for leaf in leaves if type(leaf) is TensorVar]
+    if all(tensor.fake.home.constant is not None for tensor in tensors):
+        return None
+    wanted = cap.value_of(kwargs["dtype"]) if "dtype" in kwargs else None
+    if wanted is None:
+        wanted = functools.reduce(torch.promote_types, dtypes)
+    if any(not (wanted.is_floating_point or wanted in (dtype, torch.int64)) for dtype in dtypes) or (
+        not wanted.is_floating_point and any(dtype.is_floating_point for dtype in dtypes)
+    ):
+        return None  # a conversion that eager refuses, or wraps
+
+    def cast(leaf: Tracker, dtype: torch.dtype) -> Tracker:
+        if type(leaf) is not TensorVar:
+            return cap.emit("call_function", torch.tensor, [leaf], {"dtype": ConstVar(wanted)}, torch.tensor)
+        leaf = cap.emit("call_method", "detach", [leaf], {}, Tensor.detach)
+        steps = [torch.float64] if wanted.is_floating_point and not dtype.is_floating_point else []
+        for step in (*steps, wanted):
+            leaf = cap.emit("call_method", "to", [leaf, ConstVar(step)], {}, Tensor.to)
+        return leaf
+
+    parts = [cast(leaf, dtype) for leaf, dtype in zip(leaves, dtypes)]
+    for size in reversed(sizes):
+        groups = [ListVar(parts[i : i + size]) for i in range(0, len(parts), size)]
+        parts = [cap.emit("call_function", torch.stack, [group], {}, torch.stack) for group in groups]
+    return parts[0]
+
+
+def _item_dtype(leaf: Tracker) -> torch.dtype | None:
+    """The dtype that ``torch.tensor`` sees in an item of its lists; None for what is not taken from lists here."""
+    if type(leaf) is ConstVar:
+        return {bool: torch.bool, int: torch.int64, float: torch.get_default_dtype()}.get(type(leaf.value))
+    if type(leaf) is not TensorVar or leaf.cls is not Tensor or leaf.fake.dim() or leaf.fake.requires_grad:
+        return None  # eager warns of the numbers of what requires grad
+    spec = leaf.fake.spec
+    plain = spec.device.type == "cpu" and not spec.dtype.is_complex and spec.layout is torch.strided
+    return spec.dtype if plain else None
 
 
 @rule(torch._assert)
