@@ -298,6 +298,48 @@ def described_dict():
     return made
 
 
+LOOKED_AT: list[object] = []
+
+
+class Onlooker:
+    """Tells of each attribute that is read, also of those that Python reads itself."""
+
+    def __getattribute__(self, name):
+        LOOKED_AT.append(name)
+        return object.__getattribute__(self, name)
+
+
+class Pretender:
+    __class__ = Tensor  # type: ignore[assignment]
+    n = 3
+
+
+class TellingKey:
+    def __init__(self, v):
+        self.v = v
+
+    def __hash__(self):
+        LOOKED_AT.append(("hash", self.v))
+        return self.v % 2
+
+    def __eq__(self, other):
+        LOOKED_AT.append(("equal", self.v, other.v))
+        return self.v == other.v
+
+
+@program(breaks=True)
+def test_code_that_tells_of_being_run_runs_as_often_as_in_eager(x: Tensor):
+    LOOKED_AT.clear()
+    seen, pretender = Onlooker(), Pretender()
+    seen.q = x
+    graphlift.graph_break()
+    table = {TellingKey(1): "a", TellingKey(3): "b", TellingKey(2): "c"}
+    found = [table[TellingKey(3)], TellingKey(5) in table, len({TellingKey(1), TellingKey(3)})]
+    table[TellingKey(1)] = "d"
+    del table[TellingKey(2)]
+    return seen.q + 1, found, list(table.values()), isinstance(pretender, Tensor), pretender.n, [*LOOKED_AT]
+
+
 @program(described_dict, lambda: collections.OrderedDict(b=2))
 def test_attributes_of_ordered_dicts(x, described, plain):
     """Unlike a dict it has them, as that of a module's state has."""

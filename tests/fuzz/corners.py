@@ -370,7 +370,7 @@ dict(zip($ints, range(9))).get($int, $int)
 ?risky dict(zip($ints, $ints))[$int]
 (lambda: (yield))().__class__.__name__.__len__()
 functools.reduce(operator.mul, $ints, 1) % 23
-id($T) == id($T)
+id($name.T) == id($name.T)
 slice(1, $int).indices(5)[1]
 len(range(0, 10, 1 + $int % 3))
 copy.deepcopy([$int, [$int]])[1][0]

@@ -68,7 +68,7 @@ class Observer:
                 return
             self.alive.append(value)
         for kind, visit in VISITORS:
-            if isinstance(value, kind):
+            if issubclass(type(value), kind):  # isinstance() would run the program's code
                 visit(self, path, value)
                 return
         self.object(path, value)

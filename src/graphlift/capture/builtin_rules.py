@@ -286,10 +286,11 @@ def _issubclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 def _checks(cap: Capture, cls: Any, name: str) -> bool:
     """Whether code of the program's says what the instances or subclasses of a class are."""
-    check = cap.type_attr(type(cls), name)
-    return isinstance(check, types.FunctionType) and not check.__module__.startswith(
-        ("abc", "typing", "torch")
-    )
+    found = next((vars(base)[name] for base in type(cls).__mro__ if name in vars(base)), None)
+    if type(found) is not types.FunctionType or found.__module__.startswith(("abc", "typing", "torch")):
+        return False
+    cap.type_attr(type(cls), name)  # guarded
+    return True
 
 
 @rule(callable)

@@ -109,7 +109,7 @@ def peek(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _is_immutable(value: Any) -> bool:
     if isinstance(value, (tuple, frozenset)) and not getattr(value, "__dict__", None):
         return all(map(_is_immutable, value))
-    return type(value) in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS)
+    return type(value) in PLAIN_CONSTANTS or issubclass(type(value), IDENTITY_CONSTANTS)
 
 
 def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
@@ -145,18 +145,14 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
 def _only_computed(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
     """What the function gives, traced. Raises: Break where it does more than compute a constant."""
     what = f"cached function {fn.__qualname__}"
-    changed, outer, operators = cap.changed, cap.in_cached, cap.builder.op_count
-    logged = len(cap.state_log)
-    cap.changed, cap.in_cached = {}, True
+    outer, cap.in_cached = cap.in_cached, True
     try:
-        wrapped = fn.__wrapped__
-        found = call(cap, cap.wrap(wrapped, Const(wrapped, wrapped.__qualname__)), args, kwargs)
-        if cap.changed or cap.builder.op_count != operators or len(cap.state_log) != logged:
-            raise Break("c-function", f"{what} does more than compute a constant")
+        wrapped = cap.wrap(fn.__wrapped__, Const(fn.__wrapped__, fn.__wrapped__.__qualname__))
+        found = cap.only_computed(what, lambda: call(cap, wrapped, args, kwargs))
     except Raised:
         raise Break("c-function", f"{what} raises") from None
     finally:
-        cap.changed, cap.in_cached = changed, outer
+        cap.in_cached = outer
     try:
         value = cap.value_of(found)
     except NotConst:

@@ -300,11 +300,11 @@ class Capture:
         wrapper = WRAPPERS.get(kind)
         if wrapper is not None:
             tracker = wrapper(self, value, source)
-        elif kind in IMMUTABLE_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
+        elif kind in IMMUTABLE_CONSTANTS or issubclass(kind, IDENTITY_CONSTANTS):
             if not isinstance(source, Const):
                 self.guard(IdIs(source, value))
             tracker = ConstVar(value, source)
-        elif isinstance(value, torch.Tensor):
+        elif issubclass(kind, torch.Tensor):  # isinstance() would ask the object, and run its code
             tracker = wrap_tensor(self, value, source)
         else:
             tracker = wrap_object(self, value, source)
@@ -414,7 +414,7 @@ class Capture:
         if kind in (set, frozenset):
             twin = value if kind is frozenset else None
             return SetVar({item: ConstVar(item) for item in value}, kind, twin=twin)
-        if kind in PLAIN_CONSTANTS or kind in IMMUTABLE_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
+        if kind in PLAIN_CONSTANTS or kind in IMMUTABLE_CONSTANTS or issubclass(kind, IDENTITY_CONSTANTS):
             return ConstVar(value)
         if isinstance(value, BaseException):
             return self.exception_var(value)
@@ -763,7 +763,12 @@ class Capture:
         if method is None:
             raise self.raise_(TypeError, f"unhashable type: '{cls.__name__}'")
         if isinstance(method, types.FunctionType):
-            return self.value_key(tracker, hash_by_method(self, tracker))
+            hash_ = self.only_computed(
+                f"{cls.__name__}.__hash__ of a key",
+                lambda: hash_by_method(self, tracker),
+                "unsupported-object",
+            )
+            return self.value_key(tracker, hash_)
         if tracker.payload is not None:
             return self.value_key(tracker, hash(self.key_of(tracker.payload)))
         raise Break("unsupported-object", f"a dictionary key of type {cls.__name__}, which defines __hash__")
@@ -771,7 +776,24 @@ class Capture:
     def value_key(self, tracker: Tracker, hash_: int) -> ValueKey:
         from .protocol import items_equal
 
-        return ValueKey(tracker, hash_, lambda left, right: items_equal(self, left, right))
+        def equal(left: Tracker, right: Tracker) -> bool:
+            return self.only_computed(
+                "__eq__ of a key", lambda: items_equal(self, left, right), "unsupported-object"
+            )
+
+        return ValueKey(tracker, hash_, equal)
+
+    def only_computed(self, what: str, run: Callable[[], Any], code: str = "c-function") -> Any:
+        """What ``run`` gives, which may run again, or less often, when the region is replayed. Raises: Break."""
+        changed, self.changed = self.changed, {}
+        operators, logged = self.builder.op_count, len(self.state_log)
+        try:
+            found = run()
+            if self.changed or self.builder.op_count != operators or len(self.state_log) != logged:
+                raise Break(code, f"{what} does more than compute a constant")
+        finally:
+            self.changed = changed
+        return found
 
     def identity_key(self, tracker: Tracker) -> TrackerKey:
         """The key under which this very object (or its ``id()``) is found in a tracked dictionary."""

@@ -162,4 +162,4 @@ def has_address(key: Any) -> bool:
 def is_constant_key(key: Any) -> bool:
     if type(key) is tuple:
         return all(is_constant_key(item) for item in key)
-    return type(key) in PLAIN_CONSTANTS or isinstance(key, IDENTITY_CONSTANTS)
+    return type(key) in PLAIN_CONSTANTS or issubclass(type(key), IDENTITY_CONSTANTS)

@@ -62,8 +62,8 @@ def is_noticed(value: Any) -> bool:
 
 
 def _leads_on(value: Any) -> bool:
-    if isinstance(value, (*_CONTAINERS, *_CLOSED)):
-        return not isinstance(value, _CLOSED)
+    if issubclass(type(value), (*_CONTAINERS, *_CLOSED)):
+        return not issubclass(type(value), _CLOSED)
     root = str(type(value).__module__).partition(".")[0]
     return hasattr(type(value), "__next__") if root in _LIBRARIES else True
 
@@ -72,7 +72,7 @@ def _is_watched(value: Any) -> bool:
     """Whether the end of an object is told to callbacks of weak references, as those of a `weakref.finalize`.
 
     The callbacks of guards, ours and those of torch.compile, are nobody's business."""
-    if isinstance(value, type):  # they are in the caches of their abstract bases
+    if issubclass(type(value), type):  # they are in the caches of their abstract bases
         return False
     told: list[Any] = [ref.__callback__ for ref in weakref.getweakrefs(value) if ref.__callback__ is not None]
     return not all(

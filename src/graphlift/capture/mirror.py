@@ -264,7 +264,7 @@ class Mirror:
             return made
         if kind is collections.deque:
             return DequeVar([self.back(item) for item in value], value.maxlen)
-        if kind in PURE_OBJCLASSES or kind in PLAIN_CONSTANTS or isinstance(value, IDENTITY_CONSTANTS):
+        if kind in PURE_OBJCLASSES or kind in PLAIN_CONSTANTS or issubclass(kind, IDENTITY_CONSTANTS):
             return self.cap.from_python(value)
         if kind.__name__ in _LISTED:
             found = TupleVar([self.back(item) for item in value])

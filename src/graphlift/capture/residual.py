@@ -378,7 +378,10 @@ class Residual:
                 self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(item)})")
         if tracker.attrs.known:
             items = ", ".join(f"{self.key(k)}: {self.expr(v)}" for k, v in tracker.attrs.known.items())
-            self.line(f"{name}.__dict__.update({{{items}}})")
+            # Without running the program's code.
+            plain = tracker.cls.__getattribute__ is object.__getattribute__
+            attrs = f"{name}.__dict__" if plain else f"object.__getattribute__({name}, '__dict__')"
+            self.line(f"{attrs}.update({{{items}}})")
         self.open.discard(id(tracker))
         return name
 
