@@ -202,6 +202,138 @@ def in_a_backward(x):
     return Mapped.apply(x) * x
 
 
+# --- what the caller changes before the backward ---------------------------------------------------------------------
+
+SCALE = 2.0
+WEIGHT = torch.tensor(2.0)
+
+
+class Settings:
+    scale = 2.0
+
+    def __init__(self) -> None:
+        self.scale, self.weight, self.scales = 2.0, torch.tensor(2.0), [2.0]
+
+
+SETTINGS, TABLE = Settings(), {"scale": 2.0}
+
+
+def helper(grad: Tensor) -> Tensor:
+    return grad * 2
+
+
+class Reading(Function):
+    """Its backward reads what a program may change: globals, a dictionary, attributes of a class and of an object."""
+
+    @staticmethod
+    def forward(ctx, x, power=1.0):
+        ctx.power = power
+        ctx.save_for_backward(x)
+        return x**power
+
+    @staticmethod
+    def backward(ctx, grad):
+        scale = SCALE * TABLE["scale"] * Settings.scale * SETTINGS.scale * ctx.power
+        return helper(grad) * scale + ctx.saved_tensors[0], None
+
+
+class OfItsContext(Function):
+    @staticmethod
+    def forward(ctx, x, settings, weight):
+        ctx.settings, ctx.weight = settings, weight
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.settings.scale * ctx.weight.exp(), None, None
+
+
+class Weighted(Function):
+    """Reads a tensor that it has not saved, which autograd does not watch."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.weight = weight
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.weight.exp(), None
+
+
+class WithHook(torch.nn.Module):
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings, self.scale = settings, 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 1
+        y.register_hook(lambda grad: grad * self.scale * self.settings.scale * self.settings.scales[0])
+        return y * 2
+
+
+def _with_a_hook_of_globals(x: Tensor, settings: Settings) -> Tensor:
+    y = x * 1
+    y.register_hook(lambda grad: torch.clamp(grad, -3, 3) * SCALE * WEIGHT)
+    return y * 2
+
+
+READERS: dict[str, Callable[[Tensor, Settings], Tensor]] = {
+    "globals": lambda x, s: Reading.apply(x.sin(), 2.0) * x,
+    "context": lambda x, s: OfItsContext.apply(x.sin(), s, s.weight),
+    "tensor": lambda x, s: Weighted.apply(x.sin(), s.weight) * x,
+    "two outputs": lambda x, s: (Weighted.apply(x.sin(), s.weight), Reading.apply(x)),
+    "hook of globals": _with_a_hook_of_globals,
+    "hook": lambda x, s: WithHook(s)(x),
+}
+CAPTURED = ("globals", "tensor", "two outputs")
+CHANGES: dict[str, Callable[[Settings, pytest.MonkeyPatch], object]] = {
+    "nothing": lambda s, m: None,
+    "global": lambda s, m: m.setitem(globals(), "SCALE", 5.0),
+    "function": lambda s, m: m.setitem(globals(), "helper", lambda grad: grad * 7),
+    "dictionary": lambda s, m: m.setitem(TABLE, "scale", 5.0),
+    "class": lambda s, m: m.setattr(Settings, "scale", 5.0),
+    "object": lambda s, m: m.setattr(SETTINGS, "scale", 5.0),
+    "argument": lambda s, m: setattr(s, "scale", 5.0),
+    "list": lambda s, m: s.scales.__setitem__(0, 5.0),
+    "tensor": lambda s, m: s.weight.fill_(0.5),
+    "another tensor": lambda s, m: setattr(s, "weight", torch.tensor(0.5)),
+    "global tensor": lambda s, m: m.setitem(globals(), "WEIGHT", torch.tensor(5.0)),
+}
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager", "auto"))
+@pytest.mark.parametrize("reader", READERS)
+def test_changed_by_the_caller(reader: str, backend: str) -> None:
+    def gradient(fn: Callable[..., Any], change: str) -> list[float]:
+        settings, x = Settings(), torch.arange(1.0, 4.0, requires_grad=True)
+        y = fn(x, settings)
+        with pytest.MonkeyPatch.context() as patch:
+            CHANGES[change](settings, patch)
+            torch.autograd.backward([t.sum() for t in (y if isinstance(y, tuple) else (y,))])
+        return x.grad.tolist()
+
+    program = READERS[reader]
+    compiled = graphlift.compile(program, backend=backend, fullgraph=reader in CAPTURED)
+    for change in CHANGES:
+        assert gradient(compiled, change) == pytest.approx(gradient(program, change)), change
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager"))
+def test_code_replaced_before_a_hook_that_cannot_see_it(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hooked(x: Tensor) -> Tensor:
+        y = x * 1
+        y.register_hook(lambda grad: helper(grad))
+        return y * 2
+
+    y = graphlift.compile(hooked, backend=backend, fullgraph=True)(torch.ones(3, requires_grad=True))
+    monkeypatch.setitem(globals(), "helper", lambda grad: grad * 7)
+    with pytest.raises(RuntimeError, match=r"a hook was called after .* helper is .* graphlift.disable"):
+        y.sum().backward()
+
+
 ONE_GRAPH = (made_inside, made_inside_and_not_used, through_defaults)
 OTHERS = (
     *(returned_too, of_a_class, of_a_class_attribute, counted, of_a_context, of_a_hook, of_hooks_in_a_loop),

@@ -395,6 +395,8 @@ def _c_attribute(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> 
         cap.guard(gives(unset, True, f"{obj.source.name()}.{name} has no value"))
         obj.slots[name] = NULL
         return None
+    if cap.late is not None:
+        cap.late.source(Slot(obj.source, name))
     found = cap.wrap(value, Slot(obj.source, name))
     obj.slots[name] = found
     return found

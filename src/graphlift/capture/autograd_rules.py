@@ -21,13 +21,27 @@ from .attributes import get_attr
 from .breaks import Break
 from .calls import call
 from .capture import Capture
-from .constants import FUNCTION_APPLY
+from .constants import FUNCTION_APPLY, PLAIN_CONSTANTS
 from .graph import GraphBuilder
+from .late_reads import LateCheck
 from .protocol import iterate
 from .rerun import MADE
 from .rules import rule
 from .subgraph import SubGraph, trace
-from .trackers import NONE, Args, ConstVar, Kwargs, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
+from .trackers import (
+    NONE,
+    Args,
+    ConstVar,
+    DictVar,
+    FloatVar,
+    Kwargs,
+    ListVar,
+    ObjectVar,
+    SizeVar,
+    TensorVar,
+    Tracker,
+    TupleVar,
+)
 
 # --- custom functions --------------------------------------------------------------------------------------------
 
@@ -47,30 +61,61 @@ class Plan:
     non_differentiable: tuple[int, ...]  # positions among the outputs
     single: bool  # whether the forward returns a tensor rather than a tuple
     once: bool  # whether the backward refuses to be differentiated
+    late: LateCheck | None  # of what the backward looks at
+    python: PythonBackward | None  # None: what the context holds is known to the capture alone
+
+
+@dataclass(frozen=True, slots=True)
+class PythonBackward:
+    """The backward of the program itself, called where what it looks at has changed since."""
+
+    function: weakref.ref[Any]
+    tensors: tuple[int, ...]  # positions of the tensors among the inputs of the forward
+
+    def __call__(
+        self, saved: tuple[Any, ...], attributes: dict[str, Any], grads: tuple[Any, ...]
+    ) -> list[Any]:
+        context = FunctionCtx()
+        vars(context).update(attributes, saved_tensors=saved, saved_variables=saved)
+        function: Any = self.function()
+        result = function.backward(context, *grads)
+        found = result if isinstance(result, tuple) else (result,)
+        return [found[k] for k in self.tensors]
 
 
 _names = itertools.count()
 #: The custom functions of graphs, as long as a graph holds them.
 FUNCTIONS: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+#: With the hooks of graphs: what the backward looks at, and the places of arguments that it reads as they are then.
+CALLED_LATER: weakref.WeakKeyDictionary[Callable[..., Any], tuple[LateCheck | None, tuple[int, ...]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def make_function(plan: Plan) -> Callable[..., Any]:
-    """``run(outputs, saved, extra, *inputs)``: gives the outputs, computed already, the plan's backward."""
+    """``run(outputs, saved, extra, attributes, *inputs)``: gives the outputs, computed already, the plan's backward."""
 
-    def forward(ctx: Any, outputs: Sequence[Any], saved: Any, extra: Any, *inputs: Tensor) -> Any:
+    def forward(
+        ctx: Any, outputs: Sequence[Any], saved: Any, extra: Any, attributes: Any, *inputs: Tensor
+    ) -> Any:
         if plan.dirty:
             ctx.mark_dirty(*[inputs[k] for k in plan.dirty])
         if plan.non_differentiable:
             ctx.mark_non_differentiable(*[outputs[k] for k in plan.non_differentiable])
         ctx.save_for_backward(*saved)
-        ctx.extra = extra
+        ctx.extra, ctx.attributes = extra, attributes
         return outputs[0] if plan.single else tuple(outputs)
 
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        if plan.late is not None and not plan.late.holds():
+            if plan.python is None or plan.python.function() is None:
+                plan.late.refuse()
+            assert plan.python is not None
+            return (None,) * 4 + tuple(plan.python(ctx.saved_tensors, ctx.attributes, grads))
         kept = (ctx.saved_tensors if any(saved for saved, _ in plan.order) else (), ctx.extra)
         lifted = [kept[not saved][position] for saved, position in plan.order]
         found = plan.backward(*lifted, *[grads[k] for k in plan.gradient_slots])
-        return (None, None, None, *(None if k is None else found[k] for k in plan.grads))
+        return (None, None, None, None, *(None if k is None else found[k] for k in plan.grads))
 
     if plan.once:
         backward = once_differentiable(backward)
@@ -82,6 +127,7 @@ def make_function(plan: Plan) -> Callable[..., Any]:
 
     run.__name__ = run.__qualname__ = f"function_{plan.name}_{next(_names)}"
     FUNCTIONS.add(run)
+    CALLED_LATER[run] = plan.late, (2, 3)
     MADE[run] = ()  # the outputs are computed already
     return run
 
@@ -158,6 +204,10 @@ def _with_backward(
     graph = _trace_backward(cap, function, name, context, saved, outputs)
     order, extra = _where_kept(graph, saved)
     tensors = [arg for arg in inputs if type(arg) is TensorVar]
+    attributes = _attributes(cap, context) if graph.late is not None else None
+    if attributes is None and graph.late is not None and graph.late.values:
+        detail = f"the backward of {name} looks at variables, which may change before it is called"
+        raise Break("unsupported-call", detail)
     plan = Plan(
         name=name,
         backward=graph.module.forward,
@@ -168,13 +218,37 @@ def _with_backward(
         non_differentiable=tuple(k for k, out in enumerate(outputs) if any(out is a for a in apart)),
         single=type(result) is not TupleVar,
         once=getattr(cls.backward, "__code__", None) is _ONCE,  # type: ignore[attr-defined]
+        late=graph.late,
+        python=None
+        if attributes is None or id(cls) in cap.made
+        else PythonBackward(
+            weakref.ref(cls), tuple(k for k, arg in enumerate(inputs) if type(arg) is TensorVar)
+        ),
     )
     if len(plan.dirty) != len(dirty) or len(plan.non_differentiable) != len(apart):
         raise Break("unsupported-call", f"{name} marks tensors that are neither inputs nor outputs")
     run = make_function(plan)
     kept = [item if type(item) is TensorVar else NONE for item in saved]
-    given = [TupleVar(outputs), TupleVar(kept), TupleVar(list(extra)), *tensors]
+    given = [TupleVar(outputs), TupleVar(kept), TupleVar(list(extra)), attributes or NONE, *tensors]
     return cap.emit("call_function", run, given, {}, run)
+
+
+def _attributes(cap: Capture, context: ObjectVar) -> Tracker | None:
+    """What the forward put on its context, as an argument of the graph; None where there is no such."""
+    given = {name: cap.realize(value) for name, value in context.attrs.known.items() if name not in _OF_TORCH}
+    return DictVar(given) if all(_is_plain(cap, value) for value in given.values()) else None  # type: ignore[arg-type]
+
+
+def _is_plain(cap: Capture, value: Tracker) -> bool:
+    value = cap.realize(value)
+    if type(value) in (TupleVar, ListVar):
+        return all(_is_plain(cap, item) for item in value.items)  # type: ignore[attr-defined]
+    return type(value) in (TensorVar, SizeVar, FloatVar) or (
+        type(value) is ConstVar and type(value.value) in PLAIN_CONSTANTS
+    )
+
+
+_OF_TORCH = ("to_save", "dirty_tensors", "non_differentiable", "materialize_grads")
 
 
 def _trace_backward(
@@ -201,7 +275,7 @@ def _trace_backward(
     for device in autocast:
         torch.set_autocast_enabled(device, False)
     try:
-        return trace(cap, f"the backward of {name}", body, fakes, [context, function], later=True)
+        return trace(cap, f"the backward of {name}", body, fakes, [context, function], later=[mine])
     finally:
         torch._C._set_grad_enabled(grad)
         for device, enabled in autocast.items():
@@ -300,17 +374,27 @@ def register_hook(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     grad = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     try:
-        graph = trace(cap, "a hook", body, [gradient_of(cap, tensor)], [hook], later=True)
+        graph = trace(cap, "a hook", body, [gradient_of(cap, tensor)], [hook], later=[hook])
     finally:
         torch._C._set_grad_enabled(grad)
     keeps = type(graph.result) is ConstVar and graph.result.value is None
     if not keeps and type(graph.result) is not TensorVar:
         raise Break("unsupported-call", "a hook that returns something other than a tensor")
-    inner = graph.module.forward
+    inner, late = graph.module.forward, graph.late
+    if late is not None and late.values:
+        raise Break(
+            "unsupported-call", "a hook that looks at variables, which may change before it is called"
+        )
+
+    def run(*given: Any) -> Any:
+        if late is not None and not late.holds():
+            late.refuse()
+        return None if keeps else inner(*given)[0]
 
     def attach(lifted: Any, target: Tensor) -> None:
-        attach_hook(lambda *given: None if keeps else inner(*given)[0], lifted, target)
+        attach_hook(run, lifted, target)
 
+    CALLED_LATER[attach] = late, (0,)
     attach.__name__ = attach.__qualname__ = f"attach_hook_{next(_names)}"
     cap.emit("call_function", attach, [TupleVar(list(graph.lifted)), tensor], {}, attach)
     return HandleVar(cap.break_step())

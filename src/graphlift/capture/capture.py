@@ -89,6 +89,7 @@ from .trackers import (
 from .wrapping import WRAPPERS, is_inner_function, wrap_object, wrap_tensor, wrap_unread
 
 if TYPE_CHECKING:
+    from .late_reads import LateReads
     from .reordered import LateText, PutOff
 
 #: Kinds of results without tensors that become constants or sizes.
@@ -184,6 +185,7 @@ class Capture:
         self.made: dict[int, tuple[Any, Tracker | None, int]] = {}
         #: What functions that torch calls later look at, as it was, and the step that handed each function over.
         self.looked_at: list[tuple[str, Any, int]] = []
+        self.late: LateReads | None = None  # while such a function is captured
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
         self.mortal: set[int] = set()  # those of them whose end runs code, or that of what only they hold
@@ -223,6 +225,7 @@ class Capture:
         key = (cls, name)
         found = self.type_attrs.get(key, self)
         if found is not self:
+            self._note_late(cls, name, found)
             return found
         if id(cls) in self.made:  # only the region can change it, and not its bases from outside
             for base in cls.__bases__:
@@ -235,7 +238,12 @@ class Capture:
         self.type_attrs[key] = found
         if not is_static_type(cls) and id(cls) not in self.made:
             self.guard(TypeAttr(cls, name, found))
+        self._note_late(cls, name, found)
         return found
+
+    def _note_late(self, cls: type, name: str, found: Any) -> None:
+        if self.late is not None and not is_static_type(cls) and id(cls) not in self.made:
+            self.late.attribute(cls, name, found)
 
     def note_made(self, real: Any, tracker: Tracker | None) -> None:
         """``real`` was made for a class of the region; what it stands for, if for anything but itself."""
@@ -376,6 +384,8 @@ class Capture:
         return known  # type: ignore[return-value]
 
     def read_cell(self, cell: CellVar) -> Tracker | None:
+        if self.late is not None and cell.real is not None:
+            self.late.cell(cell)
         if not cell.loaded:
             assert cell.source is not None
             try:
@@ -564,6 +574,8 @@ class Capture:
 
     def dict_get(self, var: DictVar, key: Any) -> Tracker | None:
         """The tracker under ``key`` or None, guarded by no more than this key."""
+        if self.late is not None and var.real is not None:
+            self.late.key(var, key)
         found = var.known.get(key)
         if found is not None:
             if type(found) is LazyVar:
@@ -584,6 +596,8 @@ class Capture:
         return None
 
     def dict_has(self, var: DictVar, key: Any) -> bool:
+        if self.late is not None and var.real is not None:
+            self.late.key(var, key)
         if key in var.known:
             return True
         if var.complete or key in var.absent:
@@ -600,6 +614,8 @@ class Capture:
 
     def complete(self, var: DictVar) -> DictVar:
         """Know every key of a dict in order (guards the whole key list)."""
+        if self.late is not None and var.real is not None:
+            self.late.keys(var)
         if var.complete:
             return var
         assert var.real is not None and var.source is not None

@@ -31,7 +31,7 @@ _CONTAINERS = (
     *(BaseException, types.TracebackType, types.FrameType),  # a frame that runs leads nowhere
 )
 _CLOSED = (type, types.FunctionType, types.ModuleType, torch.nn.Module, torch.Tensor)
-_LIBRARIES = sys.stdlib_module_names | {"torch", "graphlift", "numpy"}
+LIBRARIES = sys.stdlib_module_names | {"torch", "graphlift", "numpy"}
 #: Whoever leads to more objects than this is taken to lead to one that is noticed.
 _LOOKED_AT_MOST = 2000
 
@@ -65,7 +65,7 @@ def _leads_on(value: Any) -> bool:
     if issubclass(type(value), (*_CONTAINERS, *_CLOSED)):
         return not issubclass(type(value), _CLOSED)
     root = str(type(value).__module__).partition(".")[0]
-    return hasattr(type(value), "__next__") if root in _LIBRARIES else True
+    return hasattr(type(value), "__next__") if root in LIBRARIES else True
 
 
 def _is_watched(value: Any) -> bool:

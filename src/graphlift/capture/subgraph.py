@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from .capture import Capture
 from .frame import Frame, GeneratorVar, IteratorVar
 from .graph import GraphBuilder
 from .graph_values import to_graph
+from .late_reads import LateCheck, LateReads
 from .trackers import (
     CellVar,
     ConstVar,
@@ -53,6 +54,7 @@ class SubGraph:
     lifted: tuple[Tracker, ...]  # tensors, and sizes and floats that vary
     result: Tracker
     value: Any = None
+    late: LateCheck | None = None  # of what it looked at, where torch calls it later
 
 
 class SubBuilder(GraphBuilder):
@@ -128,12 +130,12 @@ def trace(
     fakes: Iterable[torch.Tensor],
     reachable: Iterable[Tracker],
     nested: bool = False,
-    later: bool = False,
+    later: Sequence[Tracker] = (),
 ) -> SubGraph:
     """The graph of ``body``, called with a tensor for each of ``fakes``; ``reachable``: what it may look at.
 
     ``nested``: the graph gives the result with its structure, rather than the tensors in it. ``later``: torch calls
-    the function after this step; what it looks at must still be so then.
+    the function, with these, after this step; what it looks at must still be so then.
 
     Raises: Break where it does more than compute, or raises.
     """
@@ -143,6 +145,10 @@ def trace(
     reachable = list(reachable)
     before = Contents(cap, reachable)
     cap.builder, cap.fakes, cap.changed = builder, dict(known), {}
+    enclosing = cap.late
+    if later and enclosing is None:
+        cap.late = LateReads(cap)
+    reads = cap.late
     tensors = Tensors(cap)
     try:
         arguments = [builder.placeholder(f"argument_{k}", fake) for k, fake in enumerate(fakes)]
@@ -158,15 +164,21 @@ def trace(
         raise Break("unsupported-call", f"{what} raises {raised.value!r}") from None
     finally:
         met = {key: t for key, t in cap.fakes.items() if key not in known and t.node.graph is outer.graph}
-        cap.builder, cap.fakes, cap.changed = outer, {**known, **met}, changed
+        cap.builder, cap.fakes, cap.changed, cap.late = outer, {**known, **met}, changed, enclosing
         del cap.state_log[logged:]
-    if later:
+    late = None
+    if later and reads is not None:
+        late = reads.check(what, later)
+        if reads.beyond:
+            raise Break(
+                "unsupported-call", f"{what} looks at {reads.beyond[0]}, which may change before it is called"
+            )
         cap.looked_at.append((what, Contents(cap, reachable).keep_inside(), cap.break_step()))
     graph = builder.graph
     graph.output(outputs)
     _placeholders_in_order(graph, [inner for _, inner in builder.lifted.values()])
     module = fx.GraphModule(torch.nn.Module(), graph, class_name="InnerGraph")
-    return SubGraph(module, tuple(outside for outside, _ in builder.lifted.values()), result, value)
+    return SubGraph(module, tuple(outside for outside, _ in builder.lifted.values()), result, value, late)
 
 
 def _placeholders_in_order(graph: fx.Graph, first: list[fx.Node]) -> None:

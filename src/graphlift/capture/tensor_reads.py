@@ -48,6 +48,8 @@ def instance_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     real = _real_of(cap, obj)
     if own is not None or real is None or obj.source is None:
         return own
+    if cap.late is not None:
+        cap.late.source(DictItem(InstanceDict(obj.source), name))
     if name in real.__dict__:
         return cap.wrap(real.__dict__[name], DictItem(InstanceDict(obj.source), name))
     cap.guard(HasKey(InstanceDict(obj.source), name, False))
@@ -105,6 +107,8 @@ def _tensor_grad(cap: Capture, obj: TensorVar) -> Tracker:
     real = _real_of(cap, obj)
     if real is None or obj.source is None:
         raise Break("unsupported-attribute", "grad of a tensor made in the captured code")
+    if cap.late is not None:
+        cap.late.source(TensorGrad(obj.source))
     if real.grad is None:
         cap.guard(IdIs(TensorGrad(obj.source), None))
         return NONE
