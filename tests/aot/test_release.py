@@ -79,12 +79,12 @@ def test_what_a_backward_freed_is_let_go() -> None:
     compiled = graphlift.compile(lambda x, w: ((x @ x).exp().sum(), (w @ w).sin().sum()), backend="aot_eager")
     x, w = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4, 4))  # so it is one node
     first, second = compiled(x, w)
-    kept = first.grad_fn.kept
+    kept = first.grad_fn.next_functions[0][0].kept
     held = [weakref.ref(keeper) for keeper, _ in kept.values()]
     del kept
     first.backward()
     assert sum(ref() is not None for ref in held) == 1
-    node = weakref.ref(second.grad_fn)
+    node = weakref.ref(second.grad_fn.next_functions[0][0])
     gc.disable()
     try:
         del first, second

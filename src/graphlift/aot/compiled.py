@@ -23,7 +23,6 @@ from .absent import without
 from .emit import Input, emit, example_of
 from .ir import Op, Trace, Value, inputs_of, memory_root, rewritten
 from .joint import Joint, trace_joint
-from .late import Late, late_of
 from .listing import ListingRecorder
 from .nodes import Node, Nodes, add_nodes
 from .partition import Split, partition
@@ -32,7 +31,7 @@ from .record import Decompositions, Recorder
 from .release import Release, freed_as_one, tangents_that_need
 from .saved import bits, members
 from .segments import Segment, Watched, until
-from .training import Again, Backward, Backwards, Layout, add_hooks, arguments, make_apply
+from .training import Again, Backward, Backwards, Layout, add_ports, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
 Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
@@ -258,7 +257,7 @@ def _build_training(
     start = time.perf_counter()
     free = {v for v, leaf in zip(trace.inputs, joint.leaves, strict=False) if leaf}
     split = partitioner(trace, free)
-    handover = _Handover(joint, split, late_of(gm))
+    handover = _Handover(joint, split)
     inputs = _inputs_named(joint)
     forward = emit(inputs, handover.forward, handover.forward_outputs, "forward", joint.sizes)
     forms.put("forward", forward)
@@ -332,14 +331,17 @@ def _add_node(
         src.add(f"return apply({arguments(layout)})")
     elif around.grad_mode:
         src.add(f"o = apply({arguments(layout)}{extra})")
+        add_ports(src, slots)
     else:  # gradients are recorded inside although they are off outside
         src.add("set_grad(True)")
         src.add("try:")
-        src.add(f"    o = apply({arguments(layout)}{extra})")
+        src.depth += 1
+        src.add(f"o = apply({arguments(layout)}{extra})")
+        add_ports(src, slots)
+        src.depth -= 1
         src.add("finally:")
         src.add("    set_grad(False)")
     if "return apply" not in src.lines[-1]:
-        add_hooks(src, around, slots)
         add_epilogue(src, around, "o")
     return text
 
@@ -384,8 +386,8 @@ def _refusal(joint: Joint) -> str | None:
 class _Handover:
     """What the forward gives the backward: inputs by reference, and further outputs."""
 
-    def __init__(self, joint: Joint, split: Split, late: Late | None) -> None:
-        self.joint, self.late = joint, late
+    def __init__(self, joint: Joint, split: Split) -> None:
+        self.joint = joint
         trace = joint.trace
         self.forward: list[Op] = list(split.forward)
         self.backward: list[Op] = list(split.backward)
@@ -462,7 +464,6 @@ class _Handover:
             release=release,
             watched=self._watched(joint.segments.nodes[0], release.needs if release is not None else None),
             reentrant=joint.reentrant,
-            late=self.late,
         )
 
     def nodes(
@@ -495,7 +496,6 @@ class _Handover:
             gm=gm,
             again=_correspondence(around),
             refusal=refusal,
-            late=self.late,
         )
 
     def _node(self, n: int, release: Release) -> Node:

@@ -49,7 +49,7 @@ from .saved import (
     through_reentrant,
     union,
 )
-from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut
+from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut, views_between
 from .views import Path, ViewStep, replay
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -501,6 +501,8 @@ class _Outputs:
             raise FallBack("metadata-changed", "views made without grad beside aliases")
         if any(_restrides_base(path, other) for path in paths for other in paths if path is not other):
             raise FallBack("metadata-changed", "of a detached alias that is the base of another output")
+        if self.around.grad_mode:
+            self.around.between = views_between(outs, self.around.outputs)
 
     def roots(self) -> list[FakeTensor]:
         """The slots that gradients come for."""

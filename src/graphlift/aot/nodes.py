@@ -8,6 +8,7 @@ asks for what is between them: by a hook, `retain_grad`, or a backward with resp
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -19,15 +20,13 @@ from ..data import dataclass
 from ..fake import Spec
 from ..fake.symbolic import spec_at
 from ..shapes.expr import Symbol
-from .late import Late
-from .plan import FromInput, FromSlot, Surroundings
+from .plan import Surroundings
 from .release import Release, backward_under_way
 from .saved import union
 from .segments import Cut, Watched
 from .training import (
     Backwards,
-    Hooks,
-    add_hooks,
+    add_ports,
     arrive,
     differentiate,
     hooks_of,
@@ -36,9 +35,8 @@ from .training import (
     require_unchanged,
     runs_everything,
     saved_tensors,
-    without_history,
 )
-from .wrapper import BELOW, Source, add_epilogue, rebuild
+from .wrapper import BELOW, Source, add_epilogue, keep_view
 
 _raw_apply = torch._C._FunctionBase.__dict__["apply"]
 
@@ -81,7 +79,6 @@ class Nodes:
     # By slot: position among gm's outputs, and whether that is a view of it.
     again: Mapping[int, tuple[int, bool]]
     refusal: str | None  # of a second derivative
-    late: Late | None
     graphs: dict[int, fx.GraphModule] = field(default_factory=dict)  # by node: gm from its cuts on
 
     def graph_from_cuts(self, n: int) -> fx.GraphModule:
@@ -132,8 +129,7 @@ class Call:
         if nodes.release is not None:
             nodes.release.keep(self, self.saved)
         self.inputs = [t if t.is_leaf else weakref.ref(t) for t in given[: nodes.tensors]]
-        self.versions = nodes.late.versions(given) if nodes.late is not None else []
-        self.cuts: dict[int, tuple[Any, Hooks]] = {}
+        self.cuts: dict[int, tuple[Any, OrderedDict]] = {}
         self.waiting: dict[tuple[int, int], Waiting] = {}  # by backward under way and node
 
     def show(self, c: int, t: Tensor) -> None:
@@ -206,10 +202,6 @@ def _backward(ctx: Any, call: Call, n: int, g: Sequence[Tensor | None]) -> Seque
     saved = handed.saved if nodes.release is None else nodes.release.take(call, handed.behind)
     if torch.is_grad_enabled():
         return _again(ctx, call, n, handed.came)
-    if nodes.late is not None and nodes.late.changed(call.versions):
-        if nodes.refusal is not None:
-            nodes.late.refuse(nodes.refusal)
-        return without_history(_again(ctx, call, n, handed.came))
     tangents = handed.came
     for t, (_, spec) in enumerate(nodes.arriving):
         gradient = tangents[t]
@@ -257,25 +249,19 @@ def add_nodes(src: Source, nodes: Nodes, around: Surroundings, extra: str) -> No
     src.names.update(begin=Call, nodes=nodes, apply=_apply)
     src.add(f"call = begin(nodes, [*i{extra}])")
     src.add("o = call.o")
-    made: dict[int, str] = {}
-    _show(src, nodes, around, (None,), made)
+    _show(src, nodes, around, (None,))
     for n, node in enumerate(nodes.nodes):
         given = [f"i[{k}]" for k in node.inputs] + [f"cut{c}" for c in node.cuts]
         src.add(f"apply({', '.join(['call', str(n), *given])})")
-        _show(src, nodes, around, node.tangents, made)
-        add_hooks(src, around, [nodes.arriving[t][0] for t in node.tangents], made)
+        add_ports(src, [nodes.arriving[t][0] for t in node.tangents])
+        _show(src, nodes, around, node.tangents)
     src.add("call.close()")
-    add_epilogue(src, around, "o", made)
+    add_epilogue(src, around, "o")
 
 
-def _show(
-    src: Source, nodes: Nodes, around: Surroundings, tangents: tuple[int | None, ...], made: dict[int, str]
-) -> None:
+def _show(src: Source, nodes: Nodes, around: Surroundings, tangents: tuple[int | None, ...]) -> None:
     """Statements that make the cuts of these tangents."""
     for c, cut in enumerate(nodes.cuts):
         if cut.tangent in tangents:
-            plan = around.outputs[cut.output]
-            assert isinstance(plan, (FromInput, FromSlot))
-            src.add(f"cut{c} = {rebuild(src, cut.start, plan.path, around.grad_mode)}")
+            keep_view(src, f"cut{c}", around.outputs[cut.output], "o", around.grad_mode)
             src.add(f"call.show({c}, cut{c})")
-            made[cut.output] = f"cut{c}"

@@ -121,3 +121,4 @@ class Surroundings:
     tensors: int = 0  # inputs that are tensors
     symbols: tuple[Symbol, ...] = ()  # of the inputs that are sizes, which come after them
     offsets: dict[int, int] = field(default_factory=dict)  # inputs whose storage offset the graph depends on
+    between: tuple[int, ...] = ()  # outputs that are views, of which others are views

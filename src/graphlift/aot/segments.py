@@ -21,6 +21,7 @@ from ..fake.ops import aten
 from .ir import Op, Value, rewritten
 from .plan import FromInput, FromSlot, OutputPlan
 from .saved import Edge, Needed, leading_to, members, union
+from .views import Path
 
 #: Tensors that eager's backward of a part reads: "i" or "o", the position among inputs or outputs, and when.
 Watched = tuple[tuple[str, int, Needed], ...]
@@ -31,8 +32,7 @@ class Cut:
     """An output of the region from which others are computed: there one node ends and another begins."""
 
     output: int
-    start: str  # what it is, or is a view of: an output of the graph, "o[0]", or an input, "i[0]"
-    tangent: int | None  # of that output
+    tangent: int | None  # of the output of the graph that it is, or is a view of
     nodes: tuple[fx.Node, ...]  # of the captured graph that give it
     written: bool  # in place, by the region
 
@@ -78,17 +78,45 @@ def find_cuts(
     found = []
     for k, (out, plan) in enumerate(zip(outs, plans, strict=True)):
         if type(plan) is FromSlot and plan.geometry is None:
-            at: tuple[str, int, int | None] = "o", plan.slot, tangents.get(plan.slot)
+            tangent = tangents.get(plan.slot)
         elif type(plan) is FromInput and plan.path:
-            at = "i", plan.input, None
+            tangent = None
         else:
             continue
-        if any(s.in_place or s.data or not s.grad_mode or s.func is aten.detach.default for s in plan.path):
-            continue
-        if out.requires_grad and (out.grad_fn, out.output_nr) in edges:
-            nodes = made.get(id(out), ())
-            found.append(Cut(k, f"{at[0]}[{at[1]}]", at[2], nodes, out.home.version != 0))
+        if _is_followed(plan.path) and out.requires_grad and (out.grad_fn, out.output_nr) in edges:
+            found.append(Cut(k, tangent, made.get(id(out), ()), out.home.version != 0))
     return tuple(found)
+
+
+def _is_followed(path: Path) -> bool:
+    """Whether autograd has a node for each step, as it was made."""
+    return not any(s.in_place or s.data or not s.grad_mode or s.func is aten.detach.default for s in path)
+
+
+def views_between(outs: Sequence[Any], plans: Sequence[OutputPlan]) -> tuple[int, ...]:
+    """The outputs that are views and of which others are views."""
+    views = [
+        (k, plan.path)
+        for k, (out, plan) in enumerate(zip(outs, plans, strict=True))
+        if isinstance(plan, (FromInput, FromSlot))
+        and plan.path
+        and out.requires_grad
+        and _is_followed(plan.path)
+    ]
+    return tuple(
+        k
+        for k, path in views
+        if any(len(other) > len(path) and _leads_to(outs[n], outs[k], len(other)) for n, other in views)
+    )
+
+
+def _leads_to(view: FakeTensor, base: FakeTensor, steps: int) -> bool:
+    edge = view.grad_fn, view.output_nr
+    for _ in range(steps):
+        edge = edge[0].next_functions[0]
+        if edge[0] is None or edge == (base.grad_fn, base.output_nr):
+            break
+    return edge == (base.grad_fn, base.output_nr)
 
 
 def find_segments(

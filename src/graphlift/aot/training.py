@@ -10,7 +10,7 @@ import contextlib
 import functools
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +21,6 @@ from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
 from .blame import note_forward_line
-from .late import Late
-from .plan import FromSlot, Surroundings
 from .release import Release, keeper, keeps_graph
 from .saved import bits
 from .segments import Watched
@@ -80,7 +78,6 @@ class Layout:
     # Tangents through such a checkpoint, as bits, and the inputs behind it.
     reentrant: tuple[int, tuple[int, ...]] | None = None
     release: Release | None = None  # None: a backward of any output frees what all the others need
-    late: Late | None = None
 
 
 def make_apply(
@@ -120,8 +117,6 @@ def make_apply(
     if layout.watched:
         watched = [f"(ref({i}[{k}]), {i}[{k}]._version), " for i, k, _ in layout.watched]
         src.add(f"ctx.watched = ({''.join(watched)})")
-    if layout.late is not None:
-        src.add(f"ctx.late = {src.name('late', layout.late)}.versions(i)")
     sizes = ", *ctx.sizes" if layout.symbols else ""
     if sizes:
         src.add(f"ctx.sizes = i[{layout.tensors}:]")
@@ -152,8 +147,6 @@ def make_apply(
         src.add(f"except RuntimeError: s = {src.name('saved', saved_tensors)}(ctx)")
     else:
         src.add(f"s = {src.name('release', layout.release)}.take(ctx, bits(({here})))")
-    if layout.late is not None:
-        src.add(f"if {src.name('late', layout.late)}.changed(ctx.late): return again.as_captured(ctx, g)")
     if sizes:
         src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
     src.add(
@@ -189,33 +182,26 @@ def arguments(layout: Layout) -> str:
     )
 
 
-class Hooks(OrderedDict):
-    """Hooks on an output, not called without a gradient: a backward came from another output of the same node."""
-
-    def __setitem__(self, key: Any, hook: Callable[[Tensor], Tensor | None]) -> None:
-        super().__setitem__(key, lambda gradient: None if gradient is None else hook(gradient))
-
-
-def hooks_of(t: Tensor) -> Hooks:
+def hooks_of(t: Tensor) -> OrderedDict:
     """Where the program will put its hooks on an output, which outlives the tensor."""
-    hooks = t._backward_hooks = Hooks()
+    hooks: OrderedDict = OrderedDict()
+    t._backward_hooks = hooks
     t.grad_fn._register_hook_dict(t)
     return hooks
 
 
-def add_hooks(
-    src: Source, around: Surroundings, slots: Sequence[int], apart: Container[int] = frozenset()
-) -> None:
-    """Statements for the outputs of one node, where it has more than one; `apart`: positions of some to leave out."""
+def add_ports(src: Source, slots: Sequence[int]) -> None:
+    """Statements that give each output of a node that has several one of its own, as in eager.
+
+    What is asked of one (hooks, `retain_grad`, gradients with respect to it) then leaves the others alone.
+    """
     if len(slots) > 1:
-        given = {
-            p.slot
-            for k, p in enumerate(around.outputs)
-            if type(p) is FromSlot and not p.path and k not in apart
-        }
         for k in slots:
-            if k in given:
-                src.add(f"{src.name('hooks_of', hooks_of)}(o[{k}])")
+            src.add(f"{src.name('lift', _LIFT)}(o[{k}])")
+
+
+#: Gives the tensor itself, with a node more.
+_LIFT = torch.ops.aten.lift.default
 
 
 def pass_over(ctx: Any, grads: int) -> tuple[None, ...]:
@@ -400,10 +386,6 @@ def differentiate(
     return dict(zip(wanted, grads, strict=True))
 
 
-def without_history(grads: Iterable[Tensor | None]) -> tuple[Tensor | None, ...]:
-    return tuple([None if t is None else t.detach() for t in grads])
-
-
 @dataclass(frozen=True, slots=True)
 class Again:
     """The backward under `create_graph=True`: differentiates the captured graph itself, run in eager on the inputs."""
@@ -423,12 +405,6 @@ class Again:
         sizes = ctx.sizes if self.layout.symbols else ()
         found = differentiate(self.gm, inputs, sizes, arrived)
         return tuple(found.get(k) for k in range(len(inputs) + len(sizes)))
-
-    def as_captured(self, ctx: Any, tangents: tuple) -> tuple:
-        """The first derivative in this way, where what the program's own functions look at has changed."""
-        if self.refusal is not None and self.layout.late is not None:
-            self.layout.late.refuse(self.refusal)
-        return without_history(self(ctx, tangents))
 
     def _inputs(self, ctx: Any, tangents: tuple) -> list[Tensor]:
         # Raises if freed or changed in place.

@@ -6,15 +6,14 @@ Always: no loop over inputs at run time; a region without effects costs one call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..fake.ops import aten
 from ..shapes.expr import Expr, SizeLike, Symbol, free, render
-from .plan import FromInput, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
+from .plan import FromInput, FromSlot, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
 from .views import Path, ViewStep
 
 BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
@@ -143,20 +142,21 @@ def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
     """An expression for `path` replayed on `start`.
 
     Steps made in the other grad mode get statements of their own, and so do detached aliases, which are the base of
-    their views and made once. What changes its own metadata in place is not shared, but its base is.
+    their views and made once. What changes its own metadata in place is not shared, but its base is. Outputs that are
+    made already are shared by views of them.
     """
-    expression = start
+    expression = src.made.get((start,), start)
     in_place = [n for n, step in enumerate(path) if step.in_place]
     first, last = (in_place[0], in_place[-1]) if in_place else (len(path), -1)
     for n, step in enumerate(path):
         owner = step.data or step.func is aten.detach.default
-        if step.grad_mode == grad_mode and not owner:
-            expression = view_expression(src, expression, step)
-            continue
         key = (start, *map(id, path[: n + 1]))
         known = src.made.get(key) if n > last or n < first - 1 else None
         if known is not None:
             expression = known
+            continue
+        if step.grad_mode == grad_mode and not owner:
+            expression = view_expression(src, expression, step)
             continue
         label = src.made[key] = f"v{len(src.lines)}"
         if step.in_place:
@@ -167,18 +167,28 @@ def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
     return expression
 
 
-def add_epilogue(
-    src: Source, around: Surroundings, result: str, made: Mapping[int, str] = MappingProxyType({})
-) -> None:
-    """Statements after the graph ran: written inputs, changed metadata, outputs. `made`: those that exist already."""
+def keep_view(src: Source, label: str, plan: Any, result: str, grad_mode: bool) -> None:
+    """A statement that makes an output, which views of it share."""
+    assert isinstance(plan, (FromInput, FromSlot))
+    start = f"i[{plan.input}]" if isinstance(plan, FromInput) else f"{result}[{plan.slot}]"
+    key = (start, *map(id, plan.path))
+    if key not in src.made:
+        src.add(f"{label} = {rebuild(src, start, plan.path, grad_mode)}")
+        src.made[key] = label
+
+
+def add_epilogue(src: Source, around: Surroundings, result: str) -> None:
+    """Statements after the graph ran: written inputs, changed metadata, outputs."""
     grad = around.grad_mode
     _add_mutations(src, around, result)
     for change in around.metadata:
         for step in change.path:
             _in_mode(src, step.grad_mode, grad, _in_place_statement(src, f"i[{change.input}]", step))
     items: list[str] = []
+    for k in around.between:
+        keep_view(src, f"w{k}", around.outputs[k], result, grad)
     for k, plan in enumerate(around.outputs):
-        items.append(made[k] if k in made else _output(src, plan, result, grad, k, items))
+        items.append(_output(src, plan, result, grad, k, items))
     if around.grad_mode_after != grad:
         names = []
         for k, item in enumerate(items):
