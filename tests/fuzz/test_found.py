@@ -460,6 +460,23 @@ FOUND = (
         """,
         ("made(1), 0", "made(1), []", "made(1), None", "made(1), 'yes'"),
     ),
+    Found(
+        "texts of tensors that their kinds refuse",
+        """
+        def program(x):
+            y, seen = x + 1, []
+            whole, flags, number = y.sum().long(), y.sum() > 0, y.sum() * 1j
+            for call in (lambda: f"{y:.2f}", lambda: f"{y.sum():d}", lambda: "{:d}{:.1f}".format(whole, flags),
+                         lambda: f"{number:d}", lambda: f"{number:.1f}", lambda: f"{whole:x}{y.sum():>9.2e}",
+                         lambda: f"{torch.nn.Parameter(y.sum()):.1f}", lambda: f"{y[0]:}{y.mean()}"):
+                try:
+                    seen.append(call())
+                except (TypeError, ValueError) as error:
+                    seen.append(error)
+            return seen
+        """,
+        ("made(1),", "made(2),"),
+    ),
 )
 
 

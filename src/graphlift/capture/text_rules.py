@@ -14,6 +14,8 @@ import string
 import types
 from typing import Any
 
+import torch
+
 from ..guards import Const
 from . import polyfills
 from .attributes import get_attr, is_python, python_type
@@ -257,7 +259,7 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     spec = cap.value_of(args[1]) if len(args) > 1 else ""
     if type(spec) is not str:
         return run(cap, format, args, kwargs)
-    if type(obj) is TensorVar:
+    if type(obj) is TensorVar and _formats(obj, spec):
         return show(cap, format, obj, spec)
     if varies(cap, obj) and _formats(obj, spec):
         return show_number(cap, format, obj, spec)
@@ -278,12 +280,17 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     )
 
 
-def _formats(number: Tracker, spec: str) -> bool:
-    """Whether the specification is one that all such numbers take: ints and floats take the same, but for integer types."""
-    if type(number) is TupleVar:
+def _formats(shown: Tracker, spec: str) -> bool:
+    """Whether the specification is one that all such numbers take, or tensors: those of one number do, as that does."""
+    if type(shown) is TupleVar or (
+        type(shown) is TensorVar and (shown.cls is not torch.Tensor or shown.fake.dim())
+    ):
         return spec == ""
+    example: Any = 1 if type(shown) is SizeVar else 1.5
+    if type(shown) is TensorVar and not shown.fake.dtype.is_floating_point:
+        example = 1j if shown.fake.dtype.is_complex else shown.fake.dtype is torch.bool or 1
     try:
-        format(1 if type(number) is SizeVar else 1.5, spec)
+        format(example, spec)
     except (ValueError, OverflowError):
         return False
     return "c" not in spec  # a character, for some ints
