@@ -23,6 +23,7 @@ from .absent import without
 from .emit import Input, emit, example_of
 from .ir import Op, Trace, Value, inputs_of, memory_root, rewritten
 from .joint import Joint, trace_joint
+from .late import Late, late_of
 from .listing import ListingRecorder
 from .nodes import Node, Nodes, add_nodes
 from .partition import Split, partition
@@ -257,7 +258,7 @@ def _build_training(
     start = time.perf_counter()
     free = {v for v, leaf in zip(trace.inputs, joint.leaves, strict=False) if leaf}
     split = partitioner(trace, free)
-    handover = _Handover(joint, split)
+    handover = _Handover(joint, split, late_of(gm))
     inputs = _inputs_named(joint)
     forward = emit(inputs, handover.forward, handover.forward_outputs, "forward", joint.sizes)
     forms.put("forward", forward)
@@ -386,8 +387,8 @@ def _refusal(joint: Joint) -> str | None:
 class _Handover:
     """What the forward gives the backward: inputs by reference, and further outputs."""
 
-    def __init__(self, joint: Joint, split: Split) -> None:
-        self.joint = joint
+    def __init__(self, joint: Joint, split: Split, late: Late | None) -> None:
+        self.joint, self.late = joint, late
         trace = joint.trace
         self.forward: list[Op] = list(split.forward)
         self.backward: list[Op] = list(split.backward)
@@ -464,6 +465,7 @@ class _Handover:
             release=release,
             watched=self._watched(joint.segments.nodes[0], release.needs if release is not None else None),
             reentrant=joint.reentrant,
+            late=self.late,
         )
 
     def nodes(
@@ -496,6 +498,7 @@ class _Handover:
             gm=gm,
             again=_correspondence(around),
             refusal=refusal,
+            late=self.late,
         )
 
     def _node(self, n: int, release: Release) -> Node:

@@ -20,6 +20,7 @@ from ..data import dataclass
 from ..fake import Spec
 from ..fake.symbolic import spec_at
 from ..shapes.expr import Symbol
+from .late import Late
 from .plan import Surroundings
 from .release import Release, backward_under_way
 from .saved import union
@@ -35,6 +36,7 @@ from .training import (
     require_unchanged,
     runs_everything,
     saved_tensors,
+    without_history,
 )
 from .wrapper import BELOW, Source, add_epilogue, keep_view
 
@@ -79,6 +81,7 @@ class Nodes:
     # By slot: position among gm's outputs, and whether that is a view of it.
     again: Mapping[int, tuple[int, bool]]
     refusal: str | None  # of a second derivative
+    late: Late | None
     graphs: dict[int, fx.GraphModule] = field(default_factory=dict)  # by node: gm from its cuts on
 
     def graph_from_cuts(self, n: int) -> fx.GraphModule:
@@ -129,6 +132,7 @@ class Call:
         if nodes.release is not None:
             nodes.release.keep(self, self.saved)
         self.inputs = [t if t.is_leaf else weakref.ref(t) for t in given[: nodes.tensors]]
+        self.versions = nodes.late.versions(given) if nodes.late is not None else []
         self.cuts: dict[int, tuple[Any, OrderedDict]] = {}
         self.waiting: dict[tuple[int, int], Waiting] = {}  # by backward under way and node
 
@@ -202,6 +206,10 @@ def _backward(ctx: Any, call: Call, n: int, g: Sequence[Tensor | None]) -> Seque
     saved = handed.saved if nodes.release is None else nodes.release.take(call, handed.behind)
     if torch.is_grad_enabled():
         return _again(ctx, call, n, handed.came)
+    if nodes.late is not None and nodes.late.changed(call.versions):
+        if nodes.refusal is not None:
+            nodes.late.refuse(nodes.refusal)
+        return without_history(_again(ctx, call, n, handed.came))
     tangents = handed.came
     for t, (_, spec) in enumerate(nodes.arriving):
         gradient = tangents[t]

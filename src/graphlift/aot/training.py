@@ -21,6 +21,7 @@ from ..fake import Spec
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
 from .blame import note_forward_line
+from .late import Late
 from .release import Release, keeper, keeps_graph
 from .saved import bits
 from .segments import Watched
@@ -78,6 +79,7 @@ class Layout:
     # Tangents through such a checkpoint, as bits, and the inputs behind it.
     reentrant: tuple[int, tuple[int, ...]] | None = None
     release: Release | None = None  # None: a backward of any output frees what all the others need
+    late: Late | None = None
 
 
 def make_apply(
@@ -117,6 +119,8 @@ def make_apply(
     if layout.watched:
         watched = [f"(ref({i}[{k}]), {i}[{k}]._version), " for i, k, _ in layout.watched]
         src.add(f"ctx.watched = ({''.join(watched)})")
+    if layout.late is not None:
+        src.add(f"ctx.late = {src.name('late', layout.late)}.versions(i)")
     sizes = ", *ctx.sizes" if layout.symbols else ""
     if sizes:
         src.add(f"ctx.sizes = i[{layout.tensors}:]")
@@ -147,6 +151,8 @@ def make_apply(
         src.add(f"except RuntimeError: s = {src.name('saved', saved_tensors)}(ctx)")
     else:
         src.add(f"s = {src.name('release', layout.release)}.take(ctx, bits(({here})))")
+    if layout.late is not None:
+        src.add(f"if {src.name('late', layout.late)}.changed(ctx.late): return again.as_captured(ctx, g)")
     if sizes:
         src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
     src.add(
@@ -386,6 +392,10 @@ def differentiate(
     return dict(zip(wanted, grads, strict=True))
 
 
+def without_history(grads: Iterable[Tensor | None]) -> tuple[Tensor | None, ...]:
+    return tuple([None if t is None else t.detach() for t in grads])
+
+
 @dataclass(frozen=True, slots=True)
 class Again:
     """The backward under `create_graph=True`: differentiates the captured graph itself, run in eager on the inputs."""
@@ -405,6 +415,12 @@ class Again:
         sizes = ctx.sizes if self.layout.symbols else ()
         found = differentiate(self.gm, inputs, sizes, arrived)
         return tuple(found.get(k) for k in range(len(inputs) + len(sizes)))
+
+    def as_captured(self, ctx: Any, tangents: tuple) -> tuple:
+        """The first derivative in this way, where what the program's own functions look at has changed."""
+        if self.refusal is not None and self.layout.late is not None:
+            self.layout.late.refuse(self.refusal)
+        return without_history(self(ctx, tangents))
 
     def _inputs(self, ctx: Any, tangents: tuple) -> list[Tensor]:
         # Raises if freed or changed in place.
