@@ -221,6 +221,14 @@ def over_zipped(x: Tensor, items: list[Tensor]) -> Tensor:
     return x - 1
 
 
+def over_enumerated_pairs(x: Tensor, items: list[Tensor]) -> Tensor:
+    for i, (item, (k, _)) in enumerate(zip(items, enumerate(items, 3)), 5):
+        x = x + item
+        print(i, k, end="")
+        x = x * 0.5
+    return x - 1
+
+
 def over_dict(x: Tensor, items: list[Tensor]) -> Tensor:
     table = dict(enumerate(items))
     for key, item in table.items():
@@ -283,6 +291,7 @@ LOOPS: dict[Callable[..., Any], int] = {
     over_list: 1,
     over_enumerated: 1,
     over_zipped: 1,
+    over_enumerated_pairs: 1,
     over_dict: 1,
     in_a_callee: 1,
     in_a_callees_loop: 1,

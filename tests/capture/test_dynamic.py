@@ -478,6 +478,69 @@ def test_what_objects_hold_is_configuration() -> None:
     assert len(backend.graphs) == 2
 
 
+@pytest.fixture
+def scaled():
+    """An operator of the user's whose schema takes a float and an int, and no symbols."""
+    library = torch.library.Library("graphlift_numbers", "FRAGMENT")
+    library.define("scaled(Tensor x, float factor, int k) -> Tensor")
+    library.impl("scaled", lambda x, factor, k: x * factor + k, "CompositeExplicitAutograd")
+    fake = torch.library.register_fake("graphlift_numbers::scaled", lib=library)
+    fake(lambda x, factor, k: torch.empty_like(x))
+    yield torch.ops.graphlift_numbers.scaled
+    library._destroy()
+
+
+def test_operators_that_take_numbers_only_are_compiled_for_them(scaled: Any) -> None:
+    """What the schema, or a C++ kernel of its own, wants as a number is no reason for a break."""
+    x = torch.randn(3, 4, 4)
+    numbers = [(x[:n], 0.5 + n, 5 + n) for n in (2, 3)]
+    assert compiles(lambda x, factor, k: scaled(x, factor, k) + 1, numbers, fullgraph=True) == 2
+    assert compiles(lambda x, k: scaled(x, 1.5, k) + 1, [(x, 7), (x, 8), (x, 9)], fullgraph=True) == 3
+    nearest = torch._C._nn.upsample_nearest2d
+    sizes = [(x, 7), (x, 8), (x, 9)]
+    assert compiles(lambda x, k: nearest(x[None], [k, k], None), sizes, fullgraph=True) == 3
+
+
+RESIZERS = (
+    {"mode": "nearest"},
+    {"mode": "bilinear", "align_corners": False},
+    {"mode": "bicubic", "align_corners": True},
+    {"mode": "bilinear", "antialias": True},
+    {"mode": "area"},
+)
+
+
+@pytest.mark.parametrize("options", RESIZERS, ids=str)
+def test_images_resized_to_sizes_that_vary(options: dict[str, Any]) -> None:
+    image, sizes = torch.randn(2, 3, 8, 8), (4, 5, 7)
+    programs = {
+        "batch": (
+            lambda x, _: F.interpolate(x, (6, 7), **options),
+            [(image[:1].expand(n, 3, 8, 8), 1) for n in sizes],
+        ),
+        "factor": (
+            lambda x, _: F.interpolate(x, scale_factor=1.5, **options),
+            [(image[:, :, :n], 1) for n in sizes],
+        ),
+        "size": (lambda x, n: F.interpolate(x, (n, 2 * n), **options), [(image, n) for n in sizes]),
+        "like": (
+            lambda x, y: F.interpolate(x, y.shape[2:], **options),
+            [(image, image[:, :, :n]) for n in sizes],
+        ),
+        "plain": (lambda x, n: F.interpolate(x, n, **options) + n, [(image[..., :n], n) for n in sizes]),
+    }
+    for name, (program, calls) in programs.items():
+        assert compiles(program, calls, fullgraph=True) == 2, name
+
+
+def test_borders_that_vary() -> None:
+    image = torch.randn(2, 3, 8, 8)
+    for mode in ("reflect", "replicate", "constant", "circular"):
+        calls = [(image, 3, 1), (image, 4, 2), (image, 2, 5), (image, 5, 5)]
+        program = lambda x, n, m: F.pad(x, (n, 1, m, n), mode=mode)  # noqa: E731
+        assert compiles(program, calls, fullgraph=True) <= 3, mode
+
+
 def test_nothing_of_the_users_is_kept_alive() -> None:
     import gc
     import weakref

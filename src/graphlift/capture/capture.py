@@ -21,7 +21,7 @@ from ..bytecode import can_continue
 from ..data import dataclass
 from ..fake import DataDependent, FakeMode, Unsupported
 from ..fake.composite import ON_FAKES
-from ..fake.symbolic import involved, plain_sizes
+from ..fake.symbolic import needed_as_numbers, plain_sizes
 from ..guards import (
     ABSENT,
     Attr,
@@ -107,10 +107,6 @@ class Link:
 
 #: The callee's value is that of the call.
 DIRECT = Link()
-
-
-#: What C++ code says that reads sizes as numbers, without asking.
-_NUMBERS_ONLY = "on tensor with symbolic sizes/strides"
 
 
 class NotConst(Exception):
@@ -868,9 +864,8 @@ class Capture:
         except Break:
             raise
         except Exception as error:
-            if _NUMBERS_ONLY in str(error):
-                given = involved(plain_sizes([fake_args, fake_kwargs]), [])
-                self.sizes.fix(given, "read by an operator that takes numbers only")
+            if numbers := needed_as_numbers(error, [fake_args, fake_kwargs]):
+                self.sizes.fix(numbers, "read by an operator that takes numbers only")
             # Natively, so that type, text and the place are eager's.
             raise Break("exception-raised", f"{type(error).__name__}: {error}") from error
         found = self.sizes.asked > asked_before

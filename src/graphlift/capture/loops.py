@@ -79,16 +79,14 @@ def loop_expr(residual: Any, tracker: Tracker) -> str | None:
         owner = residual.expr(tracker.owner)
         iterator = f"iter({owner}.{tracker.kind}())"
         return f"{residual.constant(loop_over_dict)}({owner}, {iterator}, {tracker.position})"
-    if type(tracker) is CallIter and (tracker.builtin is enumerate or tracker.builtin is zip):
+    if type(tracker) is CallIter and _is_loop(residual.cap, tracker):
         return _call_expr(residual, tracker)
     return None
 
 
 def _call_expr(residual: Any, tracker: CallIter) -> str | None:
-    if not all(_is_loop(residual.cap, part) for part in tracker.parts) or not tracker.parts:
-        return None
     parts = [loop_expr(residual, part) for part in tracker.parts]
-    if None in parts or tracker.extra.get("strict"):
+    if None in parts:
         return None
     make = residual.constant(LoopIter)
     if tracker.builtin is zip:
@@ -100,6 +98,9 @@ def _is_loop(cap: Capture, part: Tracker) -> bool:
     """Whether `loop_expr` makes a LoopIter of it: a subclass of list or tuple may come as its payload."""
     if id(getattr(part, "owner", None)) in cap.holders:
         return False
+    if type(part) is CallIter:
+        known = part.builtin is enumerate or (part.builtin is zip and not part.extra.get("strict"))
+        return known and bool(part.parts) and all(_is_loop(cap, inner) for inner in part.parts)
     if type(part) is SeqIter:
         source = part.owner.source
         return source is None or any(TypeIs(source, kind) in cap.guards for kind in _PLAIN)

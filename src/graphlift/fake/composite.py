@@ -79,22 +79,27 @@ def _interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """By factors: C++ computes the sizes in plain numbers."""
+    """With sizes that vary: C++ reads them, and computes them of factors, as plain numbers."""
     rest = (mode, align_corners, recompute_scale_factor, antialias)
     dims = input.dim() - 2
     resize = _RESIZERS.get((mode, antialias, dims))
     exact = mode.startswith("nearest")
-    if size is not None or recompute_scale_factor or resize is None or not _varies(*input.shape[2:]):
-        return F.interpolate(input, size, scale_factor, *rest)
-    scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * dims
+    given, kinds = (scale_factor, (int, float)) if size is None else (size, (int, torch.SymInt))
+    each = list(given) if isinstance(given, (tuple, list)) else [given] * dims
     if (
-        len(scales) != dims
+        resize is None
+        or recompute_scale_factor
+        or not _varies(*input.shape, *each)
+        or (size is not None and scale_factor is not None)
         or (exact and align_corners is not None)
-        or not all(type(s) in (int, float) for s in scales)
+        or len(each) != dims
+        or not all(type(n) in kinds for n in each)
     ):
         return F.interpolate(input, size, scale_factor, *rest)
-    scales = [float(s) for s in scales]
-    sizes = [torch.sym_int(n * s) for n, s in zip(input.shape[2:], scales, strict=True)]
+    scales = [float(s) for s in each] if size is None else [None] * dims
+    sizes = (
+        [torch.sym_int(n * s) for n, s in zip(input.shape[2:], scales, strict=True)] if size is None else each
+    )
     result: Tensor = resize(input, sizes, *(() if exact else (bool(align_corners),)), *scales)
     return result
 

@@ -592,7 +592,8 @@ def _border(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     pads = args[1]
     for k in range(len(pads) // 2):  # a reflection reaches no further than the tensor does
         size = args[0].spec.shape[-1 - k]
-        table.decide(Relation("<", max(pads[2 * k], pads[2 * k + 1]), size))
+        for pad in pads[2 * k : 2 * k + 2]:
+            table.decide(Relation("<", pad, size))
     return _pad(table, args, kwargs)
 
 

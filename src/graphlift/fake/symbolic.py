@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree as pytree
 
-from ..shapes.expr import Expr, Real, Relation, SizeLike, Symbol, contiguous_strides, evaluate
+from ..shapes.expr import Expr, Real, Relation, SizeLike, SizeUnknown, Symbol, contiguous_strides, evaluate
 from ..shapes.node import expr_of, to_symint
 from ..shapes.table import SymbolTable
 from .size_rules import FIXED, rule_of
@@ -80,6 +81,21 @@ def involved(a: Any, into: list[SizeLike]) -> list[SizeLike]:
     elif isinstance(a, Expr):
         into.append(a)
     return into
+
+
+#: What C++ code says that reads the sizes of tensors as numbers, and that takes an argument as a number only.
+_READS_NUMBERS = "on tensor with symbolic sizes/strides"
+_TAKES_NUMBERS = ("contain only concrete integers", "but instead found type 'Sym")
+
+
+def needed_as_numbers(error: Exception, a: Any) -> list[SizeLike]:
+    """The symbolic sizes in the arguments ``a`` that an operator, by its ``error``, needs as numbers."""
+    text = str(error)
+    if _READS_NUMBERS in text:
+        return involved(plain_sizes(a), [])
+    if any(said in text for said in _TAKES_NUMBERS):
+        return involved(pytree.tree_map_only(torch.Tensor, lambda _: None, plain_sizes(a)), [])
+    return []
 
 
 def is_symbolic(args: tuple, kwargs: dict) -> bool:
@@ -304,7 +320,10 @@ def _symbolic(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, now: 
     rule = VIEWS.get(info.func) or rule_of(info.func) or _library_rule(info.func)
     if rule is None:
         raise NoRule("has no symbolic rule")
-    sizes = rule(table, args, kwargs)
+    try:
+        sizes = rule(table, args, kwargs)
+    except SizeUnknown as why:
+        raise NoRule(f"has a rule for numbers only: {why}") from why
     if sizes is None:
         raise NoRule("has no symbolic rule for these arguments")
     return _combined(table, sizes, now)
