@@ -576,6 +576,9 @@ def test_wrong_results_of_special_methods(x: Tensor):
         lambda: [1][wrong],
     ]
     calls += [lambda: {wrong: 1}, lambda: hash(Large()), lambda: list(wrong)]
+    for each in (1, "text", None, [], (), {}, {1}, frozenset()):
+        for name in ("real", "missing", "append", "__doc__", "pop", "__eq__"):
+            calls.append(lambda each=each, name=name: setattr(each, name, 3))
     return x + 1, [raised(call) for call in calls]
 
 

@@ -680,7 +680,12 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
     elif type(obj) in (ListVar, TupleVar, DictVar, SetVar) or (
         type(obj) is ConstVar and type(obj.value) in PLAIN_CONSTANTS
     ):
-        raise cap.raise_(AttributeError, f"'{python_type(obj).__name__}' object has no attribute '{name}'")
+        if name != "__class__":
+            try:
+                setattr(obj.value if type(obj) is ConstVar else python_type(obj)(), name, None)
+            except AttributeError as error:
+                raise cap.raise_(AttributeError, str(error)) from None
+        raise Break("attribute-mutation", f"{name} of {describe(obj)}")
     else:
         raise Break("attribute-mutation", f"{name} of {describe(obj)}")
 
