@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from graphlift import explain
+
 LOG: list[Any] = []
 EMBEDDING = torch.arange(15.0).reshape(5, 3)
 
@@ -180,6 +182,16 @@ def test_a_handler_around_a_graph_that_can_run_again_breaks_nothing(compiler) ->
     for fn in (caught, caught_with_random_numbers):
         explained = compiler.explain(fn, x, i, Counter())
         assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+
+
+def test_only_graphs_that_draw_keep_the_state_of_the_generator() -> None:
+    def attend(x: torch.Tensor, training: bool, p: float) -> torch.Tensor:
+        y = torch.nn.functional.dropout(x, 0.1, training)
+        return torch.nn.functional.scaled_dot_product_attention(y, y, y, dropout_p=p)
+
+    for training, p in ((False, 0.0), (True, 0.0), (False, 0.5)):
+        (region,) = explain(attend, backend="eager")(torch.ones(2, 3, 4), training, p).regions
+        assert ("get_rng_state()" in region.source_text) == (training or p > 0)
 
 
 # -- operators of a library ------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.guards.modules import module_check
+from graphlift.guards import Arg, DictItem, InstanceDict, TypeIs
+from tests.guards.checking import Checked
+from tests.guards.modules import guard_module, module_check
 
 
 class Block(nn.Module):
@@ -213,6 +215,27 @@ def test_trace_is_used_and_survives_unrelated_changes(model: Model) -> None:
         assert check(None, model) is not None
     assert check.stats["walks"] == walks
     assert check.stats["trace_hits"] >= hits + 100
+
+
+def test_a_number_that_varies_is_looked_at_alone(model: Model) -> None:
+    steps = DictItem(
+        InstanceDict(DictItem(DictItem(InstanceDict(Arg(0, "self")), "_modules"), "head")), "steps"
+    )
+    guards, fetch = guard_module(model, Arg(0, "self"))
+    model.head.steps = 1000
+    check = Checked([*guards, TypeIs(steps, int)], [*fetch, steps], 1).warm(model)
+    for step in range(1001, 1101):
+        model.head.steps = step
+        found = check.fetch(model)
+        assert found is not None and found[-1] == step
+    walks = check.check.stats["walks"]
+    assert walks < 10, "the rest of the model is vouched for by the trace"
+    model.head.steps = "1"
+    assert not check.passes(model)
+    model.head.steps = 2000
+    assert check.passes(model)
+    model.blocks[0].scale = 0.75
+    assert not check.passes(model)
 
 
 def test_several_models(model: Model) -> None:

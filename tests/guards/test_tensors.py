@@ -183,8 +183,43 @@ def test_distinct_and_identity() -> None:
     x, y = torch.ones(2), torch.ones(2)
     check = check_of(DistinctTensors((X, Y, Z)), x, y, torch.ones(2))
     assert not check.passes(x, y, x) and not check.passes(x, x, y)
+    for other in (torch.ones(2), torch.ones(2)):
+        assert check.passes(other, y, x) and check.passes(x, other, y) and not check.passes(other, y, other)
     check = check_of(IdIs(X, x), x)
     assert not check.passes(y)
+
+
+def test_many_tensors_of_which_some_change_are_distinct() -> None:
+    tensors = [torch.ones(1) for _ in range(40)]
+    items = tuple(SeqItem(X, i) for i in range(40))
+    check = check_of(DistinctTensors(items), tensors)
+    for many in (1, 3, 30):
+        changed = [torch.ones(1) for _ in range(many)] + tensors[many:]
+        assert check.passes(changed) and check.passes(tensors) and check.passes(tensors[::-1])
+        for place in (0, many - 1, 39):
+            twice = list(changed)
+            twice[place] = changed[(place + 7) % 40]
+            assert not check.passes(twice)
+
+
+def test_whether_parameters_require_grad_is_seen() -> None:
+    tensors = [
+        torch.ones(2),
+        torch.ones(2, requires_grad=True),
+        torch.ones(2).requires_grad_().requires_grad_(False),
+    ]
+    items = [SeqItem(X, i) for i in range(3)]
+    check = check_of([TensorMeta(i, TensorSpec.of(t)) for i, t in zip(items, tensors, strict=True)], tensors)
+    for tensor in tensors:
+        flag = tensor.requires_grad
+        assert not (tensor.requires_grad_(not flag), check.passes(tensors))[1]
+        assert (tensor.requires_grad_(flag), check.passes(tensors))[1]
+    tensors[1].sum().backward()
+    assert check.passes(tensors) and not check.passes([*tensors[:2], tensors[1] * 2])
+    written = torch.ones(2)
+    check = check_of(TensorMeta(SeqItem(X, 0), TensorSpec.of(written)), [written])
+    written.mul_(tensors[1])
+    assert written.requires_grad and not check.passes([written])
 
 
 def test_overlap() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 
 from ..errors import GraphliftError
@@ -25,6 +26,12 @@ _RANDOM = re.compile(
     r"|dirichlet|binomial|attention|lstm|gru|rnn|fractional|sample|seed|generator|transformer|checkpoint",
     re.IGNORECASE,
 )
+_DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
+# What draws only where an argument is true: its place, its name, and what it is taken for where it is not given.
+_ON_DEMAND: dict[Any, tuple[int, str, Any]] = {
+    **dict.fromkeys(_DROPOUTS, (2, "training", True)),
+    F.scaled_dot_product_attention: (4, "dropout_p", 0.0),
+}
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _PLAIN = ("torch", "_operator", "math", "builtins")
 #: Functions that capture made as nodes, with the graphs that a call of them runs; besides those they only compute.
@@ -72,6 +79,10 @@ def _made(target: Any) -> Iterable[fx.Graph] | None:
 
 def _may_draw(node: fx.Node) -> bool:
     """Whether the call may draw random numbers."""
+    if node.target in _ON_DEMAND:
+        place, name, default = _ON_DEMAND[node.target]
+        given = node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+        return bool(given)  # a node, which stands for a number of the call, is true
     return bool(_RANDOM.search(_name(node))) or _is_of_a_library(node.target)
 
 

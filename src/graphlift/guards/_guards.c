@@ -36,7 +36,7 @@ static PyMethodDef mark_dead_method = {"mark_dead", mark_dead, METH_O, NULL};
 
 #define FEW_SLOTS 128
 
-static int all_distinct(State *st, const Relation *rel) {
+static int all_differ(State *st, const Relation *rel) {
     uint32_t capacity = 64;
     while (capacity < 2u * (uint32_t)rel->n) capacity *= 2;
     PyObject *few[4 * FEW_SLOTS], **table = few;
@@ -53,6 +53,30 @@ static int all_distinct(State *st, const Relation *rel) {
     }
     if (table != few) PyMem_RawFree(table);
     return distinct;
+}
+
+/* Addresses that were distinct stay so: only those that have changed since the last call are compared. */
+#define FEW_CHANGED 8
+
+static int all_distinct(State *st, const Relation *rel) {
+    int32_t changed[FEW_CHANGED], n_changed = 0;
+    for (int32_t i = 0; i < rel->n && n_changed <= FEW_CHANGED; i++) {
+        if (st->slots[rel->slots[i]] == rel->last[i]) continue;
+        if (n_changed < FEW_CHANGED) changed[n_changed] = i;
+        n_changed++;
+    }
+    if (n_changed > FEW_CHANGED) {
+        if (!all_differ(st, rel)) return 0;
+        for (int32_t i = 0; i < rel->n; i++) rel->last[i] = st->slots[rel->slots[i]];
+        return 1;
+    }
+    for (int32_t k = 0; k < n_changed; k++) {
+        const PyObject *obj = st->slots[rel->slots[changed[k]]];
+        for (int32_t i = 0; i < rel->n; i++)
+            if (i != changed[k] && st->slots[rel->slots[i]] == obj) return 0;
+    }
+    for (int32_t k = 0; k < n_changed; k++) rel->last[changed[k]] = st->slots[rel->slots[changed[k]]];
+    return 1;
 }
 
 static int no_overlap(State *st, const Relation *rel) {
@@ -132,8 +156,8 @@ static int roots_pass(State *st, PyObject *func, PyObject *const *args) {
         const Node *node = &check->nodes[n];
         PyObject *obj = node->kind == N_ARG    ? args[node->index]
                         : node->kind == N_FUNC ? func
-                                               : held(check, node->ref);
-        if (obj == NULL) return 0;
+                                               : (PyObject *)check;
+        if (check->live->dead) return 0; /* by code that an earlier root ran */
         Py_INCREF(obj);
         int ok = check_root(st, n, obj, &check->caches[i]);
         Py_DECREF(obj);
@@ -227,6 +251,7 @@ static void check_dealloc(Check *self) {
     for (int32_t i = 0; i < self->n_leaves; i++) PyMem_Free(self->leaves[i].key_refs);
     for (int32_t i = 0; i < self->n_relations; i++) {
         PyMem_Free(self->relations[i].slots);
+        PyMem_Free(self->relations[i].last);
         PyMem_Free(self->relations[i].program);
     }
     for (int32_t i = 0; i < self->n_roots && self->caches != NULL; i++)

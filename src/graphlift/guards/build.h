@@ -185,7 +185,8 @@ static int build_relations(Check *check, PyObject *list) {
         rel->fn = Py_NewRef(fn);
         rel->n = (int32_t)PyTuple_GET_SIZE(slots);
         rel->slots = new_array(rel->n, sizeof *rel->slots);
-        if (rel->slots == NULL) return PyErr_NoMemory() != NULL;
+        rel->last = kind == R_DISTINCT ? new_array(rel->n, sizeof *rel->last) : NULL;
+        if (rel->slots == NULL || (kind == R_DISTINCT && rel->last == NULL)) return PyErr_NoMemory() != NULL;
         for (int32_t s = 0; s < rel->n; s++) {
             long slot = PyLong_AsLong(PyTuple_GET_ITEM(slots, s));
             if (slot < 0 || slot >= check->n_slots) {
@@ -295,8 +296,8 @@ static PyObject *set_layout(PyObject *Py_UNUSED(module), PyObject *args) {
     unsigned long long requires_grad, data_ptr, plain_keys;
     PyObject *base, *grad, *item_sizes;
     TensorLayout new = {0};
-    if (!PyArg_ParseTuple(args, "nnnnnnKKKOOO!", &new.impl, &new.keys, &new.rank, &new.type_device, &new.storage,
-                          &new.offset, &requires_grad, &data_ptr, &plain_keys, &base, &grad, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "nnnnnnnnKKKOOO!", &new.impl, &new.keys, &new.rank, &new.type_device, &new.storage,
+                          &new.offset, &new.history, &new.grad_flag, &requires_grad, &data_ptr, &plain_keys, &base, &grad, &PyTuple_Type,
                           &item_sizes))
         return NULL;
     new.requires_grad = (char (*)(const void *))(uintptr_t)requires_grad;
@@ -393,7 +394,7 @@ static PyObject *read_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(arg
 static int add_kinds(PyObject *module) {
     static const char *const kinds[][2] = {
         {"NODE_KINDS", "Arg Func Const InstanceDict DictItem SeqItem DictKey TypeOf Slot Attr ClosureCell CellContents "
-                       "TensorGrad TensorSize WeakTarget"},
+                       "TensorGrad TensorSize WeakTarget Constants"},
         {"LEAF_KINDS", "type id equal length keys has_key tensor tensor_slow"},
         {"RELATION_KINDS", "same distinct no_overlap offset predicate sizes gives"},
     };

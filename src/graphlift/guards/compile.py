@@ -21,10 +21,16 @@ from graphlift.shapes.expr import FloorDiv, Max, Min, Relation, SizeLike, Symbol
 
 __all__ = ["Check", "compile_guards"]
 
+
+class Constants:
+    """The root above all constants: they are known to C, and checked as one."""
+
+
 # Position = the number that C knows the kind by.
-_NODES: tuple[type[s.Source], ...] = (
+_NODES: tuple[type[s.Source | Constants], ...] = (
     *(s.Arg, s.Func, s.Const, s.InstanceDict, s.DictItem, s.SeqItem, s.DictKey),
     *(s.TypeOf, s.Slot, s.Attr, s.ClosureCell, s.CellContents, s.TensorGrad, s.TensorSize, s.WeakTarget),
+    Constants,
 )
 _LEAVES = ("type", "id", "equal", "length", "keys", "has_key", "tensor", "tensor_slow")
 _RELATIONS = ("same", "distinct", "no_overlap", "offset", "predicate", "sizes", "gives")
@@ -72,7 +78,7 @@ def _leaf_order(leaf: _Leaf) -> int:
 
 @dataclass(slots=True)
 class _Node:
-    source: s.Source
+    source: s.Source | Constants
     children: list[_Node] = field(default_factory=list)
     leaves: list[_Leaf] = field(default_factory=list)
     slot: int = -1
@@ -144,7 +150,11 @@ class _Program:
         nodes: list[tuple[Any, ...]] = []
         leaves: list[tuple[Any, ...]] = []
         # Arguments first: they are what varies. Then the function and constants, whose subtrees are large.
-        roots = sorted(self.roots, key=lambda node: (_NODE_NUMBER[type(node.source)], len(node.children)))
+        constants = [node for node in self.roots if isinstance(node.source, s.Const)]
+        roots = [node for node in self.roots if not isinstance(node.source, s.Const)]
+        if constants:
+            roots.append(_Node(Constants(), constants))
+        roots.sort(key=lambda node: (_NODE_NUMBER[type(node.source)], len(node.children)))
         stack = [(node, -1) for node in reversed(roots)]
         while stack:
             node, parent = stack.pop()

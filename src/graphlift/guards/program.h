@@ -26,6 +26,7 @@ enum {
     N_TENSOR_GRAD,
     N_TENSOR_SIZE,
     N_WEAK_TARGET,
+    N_CONSTANTS, /* the root above all N_CONST: its value is the check itself */
 };
 
 /* Leaf checks of one value. */
@@ -36,7 +37,7 @@ enum { R_SAME, R_DISTINCT, R_NO_OVERLAP, R_OFFSET, R_PREDICATE, R_SIZES, R_GIVES
 
 typedef struct {
     uint8_t kind;
-    int16_t unused;
+    int16_t varied; /* how often its value alone kept a trace from applying */
     int32_t parent, first_child, next_sibling, end; /* nodes are in pre-order; end is one past the subtree */
     int32_t slot;                                   /* where the value goes, or -1 */
     int32_t leaf_begin, leaf_end;
@@ -64,6 +65,7 @@ typedef struct {
     uint8_t kind;
     int32_t n, n_written;
     int32_t *slots;
+    PyObject **last; /* R_DISTINCT: what was found distinct; compared only, never dereferenced */
     int64_t distance;
     PyObject *fn; /* strong */
     int64_t *program; /* R_SIZES, R_GIVES */

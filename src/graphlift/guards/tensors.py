@@ -20,6 +20,7 @@ from graphlift.guards import _guards
 from graphlift.guards.guards import Follows, GlobalState, TensorSpec, dispatch_keys
 
 _WINDOW_BYTES = 192
+_HISTORY_BYTES = 160  # at most the size of an AutogradMeta
 _INLINE_DIMS = 5
 _AUTOCAST_OFF = 127
 
@@ -239,6 +240,29 @@ def _impl_offset(samples: list[Any]) -> int:
     return _only("tensor in its Python object", (offset for offset in (16, 24, 32) if holds(offset)))
 
 
+def _locate_grad_flag() -> tuple[int, int]:
+    """Where a tensor's AutogradMeta is, and in it the flag of what requires grad; (0, 0) where that cannot be told."""
+    import torch
+
+    plain = [torch.empty(n, device="cpu") for n in (0, 3, 7)]
+    used, switched, *asked = [torch.empty(n, device="cpu", requires_grad=True) for n in (2, 3, 4, 5)]
+    used.sum().backward()
+    (asked[0] * 2).sum()
+    asked[1].register_hook(lambda grad: None)
+    switched.requires_grad_(False)
+    asked += [torch.nn.Parameter(torch.empty(3, device="cpu")), used, switched]
+    try:
+        pairs = [(0, t) for t in plain] + [(1, t) for t in asked]
+        memory = [(has, _words(t)) for has, t in pairs]
+        places = range(2, _WINDOW_BYTES // 8)
+        history = _only("history", (i for i in places if all(has == (words[i] > 0) for has, words in memory)))
+        seen = [(t.requires_grad, ctypes.string_at(_words(t)[history], _HISTORY_BYTES)) for t in asked]
+        flag = _only("flag", (i for i in range(_HISTORY_BYTES) if all(m[i] == on for on, m in seen)))
+    except Unverified:
+        return 0, 0
+    return 8 * history, flag
+
+
 def _dtype_codes(cpu: ctypes.CDLL) -> dict[Any, int]:
     """torch's number of each dtype, from its own C functions."""
     import torch
@@ -280,7 +304,6 @@ def _probe_tensors(libraries: dict[str, ctypes.CDLL]) -> Access:
         index = -1 if tensor.device.index is None else tensor.device.index
         return _type_device_word(dtypes[tensor.dtype], devices[tensor.device.type], index)
 
-    # requires_grad and data_ptr are functions: an offset would not survive a change of AutogradMeta.
     sizes = [0] * (max(dtypes.values()) + 1)
     for dtype, code in dtypes.items():
         sizes[code] = dtype.itemsize
@@ -292,6 +315,7 @@ def _probe_tensors(libraries: dict[str, ctypes.CDLL]) -> Access:
         _locate("dtype and device", samples, type_device, mask=(1 << 40) - 1),
         _locate("storage", samples, lambda t: t.untyped_storage()._cdata),
         _locate("storage offset", samples, lambda t: t.storage_offset()),
+        *_locate_grad_flag(),
         _address(libraries, _REQUIRES_GRAD),
         _address(libraries, ("torch_cpu", "aoti_torch_get_data_ptr")),
         plain,

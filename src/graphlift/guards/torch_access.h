@@ -35,6 +35,8 @@ typedef struct {
     Py_ssize_t type_device; /* uint16 dtype, int8 device type, int8 device index, bool has_device */
     Py_ssize_t storage;     /* StorageImpl* */
     Py_ssize_t offset;      /* int64 storage offset */
+    Py_ssize_t history;     /* AutogradMeta*, NULL for tensors that never required grad; 0: unknown */
+    Py_ssize_t grad_flag;   /* in AutogradMeta: bool, whether the tensor itself requires grad */
     char (*requires_grad)(const void *impl);
     int32_t (*data_ptr)(void *handle, void **out);
     uint64_t plain_keys;           /* dispatch keys of dense strided tensors without wrappers */

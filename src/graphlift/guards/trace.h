@@ -1,37 +1,46 @@
-/* Traces: the fast path for long-lived roots (a model, a function, a globals dict).
+/* Traces: the fast path for long-lived roots (a model, a function, all constants together).
  *
- * In: a root whose subtree has just passed the walk. Out: a flat list of memory words which, while unchanged, prove
- * that walking again would give the same objects and pass the same checks.
- * Always: an entry's address is reached only through words that earlier entries have verified, and no user code runs
- * while entries are verified, so every pointer followed is alive. A trace that does not apply only costs a walk.
+ * In: a root whose subtree has just passed the walk. Out: words of memory which, while unchanged, prove that walking
+ * again would give the same objects and pass the same checks; and the few checks that words cannot express.
+ * Always: a word's address is reached only through words of lower levels, which have been verified by then, and no user
+ * code runs meanwhile, so every pointer followed is alive. A trace that does not apply only costs a walk.
  *
  * A dict's version tag is unique to the dict and its content, so one word vouches for all that was looked up in it,
  * and its values are the very objects seen before ("stable": same object, not merely same address). Other containers
- * are compared item by item, and what their items held is checked again.
+ * are compared item by item, and what their items held is checked again. A value that was seen to vary while the check
+ * passed is left out, and loaded and walked at every call.
  */
 #ifndef GRAPHLIFT_TRACE_H
 #define GRAPHLIFT_TRACE_H
 
 #include "walk.h"
 
-/* Entries. */
-enum {
-    E_WORD,   /* *(uint64*)addr == value */
-    E_WORD32, /* *(uint32*)addr == value */
-    E_DICT,   /* like E_WORD for a version tag; on mismatch the node's lookups are repeated */
-    E_TENSOR, /* tensor at addr matches leaf `node`'s spec */
-    E_CONST,  /* the object at addr passes `node`'s checks of value and length */
-};
+typedef struct {
+    const uint64_t *addr;
+    uint64_t value;
+} Word;
+
+/* Where a word belongs: `node` is the one to blame where it changed. */
+typedef struct {
+    int32_t node, level;
+    int is_tag; /* of the node's dict: on mismatch the lookups in it are repeated */
+} Origin;
 
 typedef struct {
-    const void *addr;
-    uint64_t value;
-    int32_t kind, node;
-} Entry;
+    Word word;
+    Origin origin;
+} Recorded;
+
+/* A check of an object that words do not express: of a tensor, or of `node`'s constant value and length. */
+typedef struct {
+    PyObject *obj; /* borrowed: proved alive by the words */
+    const TensorSpec *spec;
+    int32_t node;
+} Recheck;
 
 /* Work that may run user code: done last, on owned objects. */
 typedef struct {
-    PyObject *obj; /* borrowed: proved alive by the entries */
+    PyObject *obj; /* borrowed: proved alive by the words */
     int32_t node;
     int32_t load; /* 1: load `node` from obj and walk it; 0: leaf checks of `node` on obj */
 } Tail;
@@ -50,20 +59,25 @@ typedef struct {
 typedef struct Trace {
     PyObject *root; /* compared, not owned */
     int32_t node;
-    int32_t n_entries, n_tails, n_fetches, cap_entries, cap_tails, cap_fetches;
-    Entry *entries;
+    int32_t n_words, n_levels, n_rechecks, n_tails, n_fetches;
+    int32_t cap_recorded, cap_rechecks, cap_tails, cap_fetches;
+    Recorded *recorded; /* the words, while recording */
+    Word *words;        /* by level, then by address */
+    Origin *origins;    /* of the words */
+    int32_t *level_ends;
+    Recheck *rechecks;
     Tail *tails;
     Fetch *fetches;
     Value *values; /* of the nodes of the subtree */
-    int failed;        /* while recording */
+    int failed;    /* while recording */
+    int32_t culprit; /* the node whose word or value did not match */
 } Trace;
 
 static void trace_free(Trace *trace) {
     if (trace == NULL) return;
-    PyMem_RawFree(trace->entries);
-    PyMem_RawFree(trace->tails);
-    PyMem_RawFree(trace->fetches);
-    PyMem_RawFree(trace->values);
+    void *blocks[] = {trace->recorded, trace->words, trace->origins, trace->level_ends,
+                      trace->rechecks, trace->tails, trace->fetches, trace->values};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(blocks); i++) PyMem_RawFree(blocks[i]);
     PyMem_RawFree(trace);
 }
 
@@ -82,13 +96,21 @@ static void *grow(Trace *trace, void **items, int32_t *n, int32_t *cap, size_t s
     return (char *)*items + (size_t)(*n)++ * size;
 }
 
-static void emit(Trace *trace, int kind, const void *addr, uint64_t value, int32_t node) {
-    Entry *entry = grow(trace, (void **)&trace->entries, &trace->n_entries, &trace->cap_entries, sizeof *entry);
-    if (entry != NULL) *entry = (Entry){addr, value, kind, node};
+/* Eight bytes at an address: where the fact is smaller, its neighbours are facts as lasting. */
+static void emit(Trace *trace, const void *addr, Origin origin) {
+    Recorded *recorded =
+        grow(trace, (void **)&trace->recorded, &trace->n_words, &trace->cap_recorded, sizeof *recorded);
+    if (recorded != NULL) *recorded = (Recorded){{addr, *(const uint64_t *)addr}, origin};
 }
 
-static void emit_word(Trace *trace, const void *addr, const void *value) {
-    emit(trace, E_WORD, addr, (uint64_t)(uintptr_t)value, -1);
+static void emit_word(Trace *trace, int32_t level, int32_t node, const void *addr) {
+    emit(trace, addr, (Origin){node, level, 0});
+}
+
+static void emit_recheck(Trace *trace, PyObject *obj, const TensorSpec *spec, int32_t node) {
+    Recheck *recheck =
+        grow(trace, (void **)&trace->rechecks, &trace->n_rechecks, &trace->cap_rechecks, sizeof *recheck);
+    if (recheck != NULL) *recheck = (Recheck){obj, spec, node};
 }
 
 static void emit_tail(Trace *trace, PyObject *obj, int32_t node, int load) {
@@ -114,51 +136,86 @@ typedef struct {
     Trace *trace;
 } Recorder;
 
-/* How far the entries of one object have got. */
+/* How far the words of one object have got; what is read from it may be read at `level`. */
 typedef struct {
-    int typed, tagged, sized, rechecked;
+    int stable, typed, tagged, sized, rechecked;
+    int32_t level;
 } Seen;
 
-static void need_type(Recorder *r, PyObject *obj, int stable, Seen *seen) {
-    if (seen->typed || (stable && !is_mutable_type(Py_TYPE(obj)))) return;
-    emit_word(r->trace, &obj->ob_type, Py_TYPE(obj));
+static void need_type(Recorder *r, int32_t n, PyObject *obj, Seen *seen) {
+    if (seen->typed || (seen->stable && !is_mutable_type(Py_TYPE(obj)))) return;
+    emit_word(r->trace, seen->level, n, &obj->ob_type);
     seen->typed = 1;
+    seen->level += !seen->stable; /* another object may be shorter */
 }
 
 static void need_tag(Recorder *r, int32_t n, PyObject *dict, Seen *seen) {
     if (seen->tagged) return;
     seen->tagged = 1;
     leave_instance(dict);
-    uint64_t tag = dict_version(dict);
-    if (tag == 0) r->trace->failed = 1;
-    emit(r->trace, E_DICT, dict_version_address(dict), tag, n);
+    if (dict_version(dict) == 0) r->trace->failed = 1;
+    emit(r->trace, dict_version_address(dict), (Origin){n, seen->level, 1});
 }
 
 static void need_recheck(Recorder *r, int32_t n, PyObject *obj, Seen *seen) {
     if (seen->rechecked) return;
-    emit(r->trace, E_CONST, obj, 0, n);
+    emit_recheck(r->trace, obj, NULL, n);
     seen->rechecked = 1;
 }
 
-static void need_size(Recorder *r, PyObject *obj, Seen *seen) {
+static void need_size(Recorder *r, int32_t n, PyObject *obj, Seen *seen) {
     if (seen->sized) return;
-    emit(r->trace, E_WORD, &((PyVarObject *)obj)->ob_size, (uint64_t)Py_SIZE(obj), -1);
+    emit_word(r->trace, seen->level, n, &((PyVarObject *)obj)->ob_size);
     seen->sized = 1;
 }
 
-static void record_length(Recorder *r, int32_t n, PyObject *obj, int stable, Seen *seen) {
+static void record_length(Recorder *r, int32_t n, PyObject *obj, Seen *seen) {
     if (PyDict_Check(obj)) {
-        if (!seen->tagged) {
-            PyDictObject *mp = (PyDictObject *)obj;
-            emit(r->trace, E_WORD, &mp->ma_used, (uint64_t)mp->ma_used, -1);
-        }
+        if (!seen->tagged) emit_word(r->trace, seen->level, n, &((PyDictObject *)obj)->ma_used);
     } else if (PyList_Check(obj)) {
-        need_size(r, obj, seen);
+        need_size(r, n, obj, seen);
     } else if (PyAnySet_Check(obj)) {
-        emit(r->trace, E_WORD, &((PySetObject *)obj)->used, (uint64_t)PySet_GET_SIZE(obj), -1);
-    } else if (!stable || !(PyTuple_Check(obj) || PyUnicode_Check(obj) || PyBytes_Check(obj))) {
+        emit_word(r->trace, seen->level, n, &((PySetObject *)obj)->used);
+    } else if (!seen->stable || !(PyTuple_Check(obj) || PyUnicode_Check(obj) || PyBytes_Check(obj))) {
         need_recheck(r, n, obj, seen);
     }
+}
+
+static void emit_dims(Trace *trace, int32_t level, int32_t n, const int64_t *now, const int64_t *want, uint64_t rank) {
+    for (uint64_t i = 0; i < rank; i++)
+        if (want[i] != ANY_DIM) emit_word(trace, level, n, &now[i]);
+}
+
+/* The words of a tensor that has just matched its spec; a function is asked where they do not tell. */
+static void record_tensor(Recorder *r, int32_t n, PyObject *obj, const TensorSpec *spec, Seen *seen) {
+    Trace *trace = r->trace;
+    const void *impl = tensor_impl(obj), *history = layout.history ? AT(impl, layout.history, void *) : NULL;
+    int follows = 0; /* a stride that is computed of sizes */
+    for (uint64_t i = 0; i < spec->rank && spec->has_strides; i++)
+        follows |= spec->dims[spec->rank + i] < 0 && spec->dims[spec->rank + i] != ANY_DIM;
+    /* With a flag that is off, a tensor requires grad where it has a grad_fn. */
+    int told = layout.history && (spec->requires_grad ? history != NULL && AT(history, layout.grad_flag, char) == 1
+                                                      : history == NULL);
+    if (follows || !told) {
+        emit_recheck(trace, obj, spec, n);
+        return;
+    }
+    if (!seen->typed) emit_word(trace, seen->level, n, &obj->ob_type);
+    seen->level += !seen->stable && !seen->typed;
+    seen->typed = 1;
+    int32_t level = seen->level;
+    emit_word(trace, level++, n, (const char *)obj + layout.impl);
+    emit_word(trace, level, n, (const char *)impl + layout.keys);
+    emit_word(trace, level, n, (const char *)impl + layout.type_device);
+    emit_word(trace, level, n, (const char *)impl + layout.rank);
+    emit_word(trace, level, n, (const char *)impl + layout.history);
+    if (history != NULL)
+        emit_word(trace, level + 1, n, (const void *)(((uintptr_t)history + layout.grad_flag) & ~(uintptr_t)7));
+    const int64_t *sizes = impl_sizes(impl, spec->rank);
+    if (spec->rank > INLINE_DIMS) emit_word(trace, level++, n, (const char *)impl + layout.rank + 8);
+    emit_dims(trace, level, n, sizes, spec->dims, spec->rank);
+    if (spec->has_strides)
+        emit_dims(trace, level, n, impl_strides(impl, spec->rank), spec->dims + spec->rank, spec->rank);
 }
 
 /* move_to_end changes an OrderedDict's order but not its version. */
@@ -172,11 +229,16 @@ static int is_str_lookup(const Leaf *leaf, PyObject *dict) {
     return PyDict_Check(dict) && only_str_keys(dict) && leaf->ref < 0 && PyUnicode_CheckExact(leaf->obj);
 }
 
-static void record_leaves(Recorder *r, int32_t n, PyObject *obj, int stable, Seen *seen) {
+static void record_leaves(Recorder *r, int32_t n, PyObject *obj, Seen *seen) {
     const Node *node = &r->st->check->nodes[n];
     int tail = 0;
     for (int32_t i = node->leaf_begin; i < node->leaf_end; i++) {
         const Leaf *leaf = &r->st->check->leaves[i];
+        /* The tag first: giving a dict a table of its own allocates. */
+        if (leaf->kind == L_KEYS || (leaf->kind == L_HAS_KEY && is_str_lookup(leaf, obj))) {
+            need_type(r, n, obj, seen);
+            need_tag(r, n, obj, seen);
+        }
         int may_run_code = leaf->kind == L_TENSOR_SLOW || has_order(leaf, obj) ||
                            (leaf->kind == L_HAS_KEY && !is_str_lookup(leaf, obj));
         if (may_run_code) {
@@ -190,71 +252,65 @@ static void record_leaves(Recorder *r, int32_t n, PyObject *obj, int stable, See
         }
         switch (leaf->kind) {
         case L_ID: /* the pointer itself has been verified, and the object is held or its death noticed */
+        case L_KEYS:
+        case L_HAS_KEY:
             break;
         case L_TYPE:
-            need_type(r, obj, stable, seen);
+            need_type(r, n, obj, seen);
             break;
         case L_EQUAL:
-            if (!stable) need_recheck(r, n, obj, seen);
+            if (!seen->stable) need_recheck(r, n, obj, seen);
             break;
         case L_LENGTH:
-            need_type(r, obj, stable, seen);
-            record_length(r, n, obj, stable, seen);
-            break;
-        case L_KEYS:
-            need_type(r, obj, stable, seen);
-            need_tag(r, n, obj, seen);
-            break;
-        case L_HAS_KEY:
-            need_type(r, obj, stable, seen);
-            need_tag(r, n, obj, seen);
+            need_type(r, n, obj, seen);
+            record_length(r, n, obj, seen);
             break;
         default: /* L_TENSOR: the spec compares the type itself */
-            emit(r->trace, E_TENSOR, obj, (uint64_t)(uintptr_t)leaf->spec, n);
+            record_tensor(r, n, obj, leaf->spec, seen);
         }
     }
     if (tail) emit_tail(r->trace, obj, n, 0);
 }
 
-/* The child's value without running code, with entries that vouch for it; NULL where that cannot be. */
-static PyObject *record_load(Recorder *r, int32_t c, PyObject *obj, int stable, Seen *seen, int *child_stable) {
+/* The child's value without running code, with words that vouch for it; NULL where that cannot be. `at` becomes how
+ * the value may be read: whether it is stable, and from which level on. */
+static PyObject *record_load(Recorder *r, int32_t c, PyObject *obj, Seen *seen, Seen *at) {
     Check *check = r->st->check;
+    Trace *trace = r->trace;
     Node *child = &check->nodes[c];
     PyObject *value = NULL, **place = NULL;
-    *child_stable = 0;
-    need_type(r, obj, stable, seen);
+    need_type(r, child->parent, obj, seen);
+    int32_t level = seen->level;
+    *at = (Seen){.level = level + 1};
     switch (child->kind) {
+    case N_CONST:
+        *at = (Seen){.stable = 1};
+        return held(check, child->ref);
     case N_INSTANCE_DICT:
         place = _PyObject_GetDictPtr(obj);
         if (place == NULL || *place == NULL || !PyDict_Check(*place)) return NULL;
-        value = *place;
-        emit_word(r->trace, place, value);
-        *child_stable = 1; /* the dict's tag says the rest; its layout is a dict's whatever its subclass */
-        return value;
+        at->stable = 1; /* the dict's tag says the rest; its layout is a dict's whatever its subclass */
+        break;
     case N_DICT_ITEM:
         if (!PyDict_Check(obj) || !only_str_keys(obj) || child->ref >= 0 || !PyUnicode_CheckExact(child->key))
             return NULL;
-        need_tag(r, check->nodes[c].parent, obj, seen);
-        *child_stable = 1;
+        need_tag(r, child->parent, obj, seen);
+        at->stable = 1;
         value = PyDict_GetItemWithError(obj, child->key);
         if (value == NULL) PyErr_Clear();
         return value;
     case N_SEQ_ITEM:
         value = sequence_item(obj, child->index);
         if (value == NULL) return NULL;
-        if (PyTuple_Check(obj) && stable) {
-            *child_stable = 1;
+        if (PyTuple_Check(obj) && seen->stable) {
+            at->stable = 1;
             return value;
         }
         Py_ssize_t i = child->index < 0 ? child->index + Py_SIZE(obj) : child->index;
-        need_size(r, obj, seen);
-        if (PyList_Check(obj)) {
-            PyListObject *list = (PyListObject *)obj;
-            emit_word(r->trace, &list->ob_item, list->ob_item);
-            place = &list->ob_item[i];
-        } else {
-            place = &((PyTupleObject *)obj)->ob_item[i];
-        }
+        need_size(r, child->parent, obj, seen);
+        if (PyList_Check(obj)) emit_word(trace, level, c, &((PyListObject *)obj)->ob_item);
+        place = PyList_Check(obj) ? &((PyListObject *)obj)->ob_item[i] : &((PyTupleObject *)obj)->ob_item[i];
+        level++;
         break;
     case N_TYPE_OF:
         return (PyObject *)Py_TYPE(obj);
@@ -263,11 +319,11 @@ static PyObject *record_load(Recorder *r, int32_t c, PyObject *obj, int stable, 
         PyTypeObject *type = Py_TYPE(obj);
         find_field(child, type);
         if (child->field < 0 || (is_mutable_type(type) && child->field_version == 0)) return NULL;
-        if (is_mutable_type(type)) emit(r->trace, E_WORD32, &type->tp_version_tag, child->field_version, -1);
+        if (is_mutable_type(type)) emit_word(trace, level + seen->stable, c, &type->tp_version_tag);
         place = (PyObject **)((char *)obj + child->field);
         if (*place == NULL) {
             if (!child->field_none) return NULL;
-            emit_word(r->trace, place, NULL);
+            emit_word(trace, level, c, place);
             return Py_None;
         }
         break;
@@ -275,11 +331,11 @@ static PyObject *record_load(Recorder *r, int32_t c, PyObject *obj, int stable, 
     case N_CLOSURE_CELL: {
         value = closure_cell(obj, child->index);
         if (value == NULL) return NULL;
-        PyFunctionObject *function = (PyFunctionObject *)obj;
-        emit_word(r->trace, &function->func_closure, function->func_closure);
-        emit(r->trace, E_WORD, &((PyVarObject *)function->func_closure)->ob_size,
-             (uint64_t)Py_SIZE(function->func_closure), -1);
-        place = &((PyTupleObject *)function->func_closure)->ob_item[child->index];
+        PyObject **closure = &((PyFunctionObject *)obj)->func_closure;
+        emit_word(trace, level, c, closure);
+        emit_word(trace, level + 1, c, &((PyVarObject *)*closure)->ob_size);
+        place = &((PyTupleObject *)*closure)->ob_item[child->index];
+        level += 2;
         break;
     }
     case N_CELL_CONTENTS:
@@ -289,38 +345,75 @@ static PyObject *record_load(Recorder *r, int32_t c, PyObject *obj, int stable, 
     default: /* N_DICT_KEY, N_TENSOR_GRAD, N_TENSOR_SIZE, N_WEAK_TARGET */
         return NULL;
     }
-    emit_word(r->trace, place, *place);
+    emit_word(trace, level, c, place);
+    at->level = level + 1;
     return *place;
 }
 
-static void record(Recorder *r, int32_t n, PyObject *obj, int stable) {
+#define SEEN_TO_VARY 2
+
+static void record(Recorder *r, int32_t n, PyObject *obj, Seen seen) {
     Trace *trace = r->trace;
     const Check *check = r->st->check;
     const Node *node = &check->nodes[n];
-    Seen seen = {0, 0, 0, 0};
     trace->values[n - trace->node] = (Value){obj, Py_TYPE(obj)};
-    record_leaves(r, n, obj, stable, &seen);
+    record_leaves(r, n, obj, &seen);
     if (node->slot >= 0) {
         Fetch *fetch = grow(trace, (void **)&trace->fetches, &trace->n_fetches, &trace->cap_fetches, sizeof *fetch);
         if (fetch != NULL) *fetch = (Fetch){obj, node->slot};
     }
     for (int32_t c = node->first_child; c >= 0 && !trace->failed; c = check->nodes[c].next_sibling) {
-        int child_stable;
-        PyObject *value = record_load(r, c, obj, stable, &seen, &child_stable);
+        Seen at;
+        PyObject *value = check->nodes[c].varied < SEEN_TO_VARY ? record_load(r, c, obj, &seen, &at) : NULL;
         if (value != NULL)
-            record(r, c, value, child_stable);
+            record(r, c, value, at);
         else
             emit_tail(trace, obj, c, 1);
     }
+}
+
+static int by_level(const void *left, const void *right) {
+    const Recorded *a = left, *b = right;
+    if (a->origin.level != b->origin.level) return a->origin.level < b->origin.level ? -1 : 1;
+    return a->word.addr < b->word.addr ? -1 : a->word.addr > b->word.addr;
+}
+
+/* The recorded words, sorted and apart from what is needed only where one has changed. */
+static int finish_words(Trace *trace) {
+    int32_t n = trace->n_words, kept = 0;
+    const Recorded *recorded = trace->recorded;
+    if (n) qsort(trace->recorded, (size_t)n, sizeof *recorded, by_level);
+    int32_t levels = n ? recorded[n - 1].origin.level + 1 : 0;
+    trace->words = PyMem_RawMalloc((size_t)n * sizeof *trace->words + 1);
+    trace->origins = PyMem_RawMalloc((size_t)n * sizeof *trace->origins + 1);
+    trace->level_ends = PyMem_RawCalloc((size_t)levels + 1, sizeof *trace->level_ends);
+    if (trace->words == NULL || trace->origins == NULL || trace->level_ends == NULL) return 0;
+    for (int32_t i = 0; i < n; i++) {
+        const Origin *origin = &recorded[i].origin;
+        int repeated = i > 0 && !origin->is_tag && by_level(&recorded[i - 1], &recorded[i]) == 0;
+        if (!repeated) {
+            trace->words[kept] = recorded[i].word;
+            trace->origins[kept++] = *origin;
+        }
+        trace->level_ends[origin->level] = kept;
+    }
+    for (int32_t i = 1; i < levels; i++) /* a level without words ends where the one before does */
+        if (trace->level_ends[i] == 0) trace->level_ends[i] = trace->level_ends[i - 1];
+    trace->n_words = kept;
+    trace->n_levels = levels;
+    PyMem_RawFree(trace->recorded);
+    trace->recorded = NULL;
+    return 1;
 }
 
 /* ---- running ---- */
 
 /* A value found again under its key: an equal address proves the same object only while the dict stood unchanged, so
  * what the entries take for granted is checked again. */
-static int value_still_matches(State *st, const Trace *trace, int32_t n, PyObject *now) {
+static int value_still_matches(State *st, Trace *trace, int32_t n, PyObject *now) {
     const Check *check = st->check;
     const Value *before = &trace->values[n - trace->node];
+    trace->culprit = n;
     if (now != before->obj || Py_TYPE(now) != before->type) return 0;
     if (!constant_leaves_pass(st, &check->nodes[n], now)) return 0;
     if (!PyTuple_Check(now)) return 1;
@@ -333,10 +426,10 @@ static int value_still_matches(State *st, const Trace *trace, int32_t n, PyObjec
 }
 
 /* A dict's version changed: repeat what was looked up in it. If nothing of that changed, remember the new version. */
-static int dict_still_matches(State *st, const Trace *trace, Entry *entry) {
+static int dict_still_matches(State *st, Trace *trace, int32_t n, uint64_t *version) {
     const Check *check = st->check;
-    const Node *node = &check->nodes[entry->node];
-    PyObject *dict = trace->values[entry->node - trace->node].obj;
+    const Node *node = &check->nodes[n];
+    PyObject *dict = trace->values[n - trace->node].obj;
     uint64_t tag = dict_version(dict);
     if (tag == 0 || !only_str_keys(dict)) return 0;
     for (int32_t i = node->leaf_begin; i < node->leaf_end; i++) {
@@ -352,28 +445,39 @@ static int dict_still_matches(State *st, const Trace *trace, Entry *entry) {
         if (now == NULL) PyErr_Clear();
         if (now == NULL || !value_still_matches(st, trace, c, now)) return 0;
     }
-    entry->value = tag;
+    *version = tag;
     return 1;
 }
 
-static int entries_hold(State *st, Trace *trace) {
-    for (Entry *entry = trace->entries, *end = entry + trace->n_entries; entry < end; entry++) {
-        switch (entry->kind) {
-        case E_WORD:
-            if (*(const uint64_t *)entry->addr != entry->value) return 0;
-            break;
-        case E_WORD32:
-            if (*(const uint32_t *)entry->addr != entry->value) return 0;
-            break;
-        case E_DICT:
-            if (*(const uint64_t *)entry->addr != entry->value && !dict_still_matches(st, trace, entry)) return 0;
-            break;
-        case E_TENSOR:
-            if (!tensor_matches((const TensorSpec *)(uintptr_t)entry->value, (PyObject *)entry->addr)) return 0;
-            break;
-        default:
-            if (!constant_leaves_pass(st, &st->check->nodes[entry->node], (PyObject *)entry->addr)) return 0;
-        }
+static int level_still_matches(State *st, Trace *trace, int32_t begin, int32_t end) {
+    for (int32_t i = begin; i < end; i++) {
+        Word *word = &trace->words[i];
+        const Origin *origin = &trace->origins[i];
+        if (*word->addr == word->value) continue;
+        trace->culprit = origin->node;
+        if (!origin->is_tag || !dict_still_matches(st, trace, origin->node, &word->value)) return 0;
+    }
+    return 1;
+}
+
+static int words_hold(State *st, Trace *trace) {
+    const Word *words = trace->words;
+    for (int32_t level = 0, begin = 0, end; level < trace->n_levels; level++, begin = end) {
+        end = trace->level_ends[level];
+        uint64_t changed = 0;
+        for (int32_t i = begin; i < end; i++) changed |= *words[i].addr ^ words[i].value;
+        if (changed && !level_still_matches(st, trace, begin, end)) return 0;
+    }
+    return 1;
+}
+
+static int rechecks_hold(State *st, Trace *trace) {
+    for (int32_t i = 0; i < trace->n_rechecks; i++) {
+        const Recheck *recheck = &trace->rechecks[i];
+        trace->culprit = recheck->node;
+        if (recheck->spec != NULL ? !tensor_matches(recheck->spec, recheck->obj)
+                                  : !constant_leaves_pass(st, &st->check->nodes[recheck->node], recheck->obj))
+            return 0;
     }
     return 1;
 }
@@ -403,7 +507,7 @@ static int tails_pass(State *st, const Trace *trace) {
 
 /* 1 passed and slots filled; 0 the trace does not apply; -1 the check failed. */
 static int trace_run(State *st, Trace *trace) {
-    if (!entries_hold(st, trace)) return 0;
+    if (!words_hold(st, trace) || !rechecks_hold(st, trace)) return 0;
     for (int32_t i = 0; i < trace->n_fetches; i++)
         st->slots[trace->fetches[i].slot] = Py_NewRef(trace->fetches[i].obj);
     st->check->n_tails += (uint64_t)trace->n_tails;
@@ -411,7 +515,7 @@ static int trace_run(State *st, Trace *trace) {
     return 1;
 }
 
-static Trace *trace_record(State *st, int32_t n, PyObject *root, int stable) {
+static Trace *trace_record(State *st, int32_t n, PyObject *root) {
     const Node *node = &st->check->nodes[n];
     Trace *trace = PyMem_RawCalloc(1, sizeof *trace);
     if (trace == NULL) return NULL;
@@ -419,8 +523,8 @@ static Trace *trace_record(State *st, int32_t n, PyObject *root, int stable) {
     trace->node = n;
     trace->values = PyMem_RawCalloc((size_t)(node->end - n), sizeof *trace->values);
     Recorder recorder = {st, trace};
-    if (trace->values != NULL) record(&recorder, n, root, stable);
-    if (trace->values == NULL || trace->failed) {
+    if (trace->values != NULL) record(&recorder, n, root, (Seen){.stable = node->kind == N_CONSTANTS});
+    if (trace->values == NULL || trace->failed || !finish_words(trace)) {
         trace_free(trace);
         return NULL;
     }
@@ -451,7 +555,7 @@ static int may_record(RootCache *cache) { return cache->wait == 0 || --cache->wa
 static int check_root(State *st, int32_t n, PyObject *obj, RootCache *cache) {
     const Node *node = &st->check->nodes[n];
     if (node->first_child < 0) return walk(st, n, obj);
-    int too_strict = 0;
+    int32_t culprit = -1;
     for (int i = 0; i < TRACES_PER_ROOT; i++) {
         int place = (cache->last_hit + i) % TRACES_PER_ROOT;
         Trace *trace = cache->traces[place];
@@ -463,17 +567,21 @@ static int check_root(State *st, int32_t n, PyObject *obj, RootCache *cache) {
             st->check->n_trace_hits++;
             return result > 0;
         }
-        too_strict = 1;
+        culprit = trace->culprit;
         break;
     }
     st->check->n_walks++;
     if (!walk(st, n, obj)) return 0;
-    if (too_strict) { /* the trace failed but the check passes: record such roots less and less often */
+    /* The trace failed but the check passes: leave out what varies; record such roots less and less often. */
+    Node *varying = culprit >= 0 ? &st->check->nodes[culprit] : NULL;
+    if (varying != NULL && varying->varied < SEEN_TO_VARY && ++varying->varied == SEEN_TO_VARY) {
+        cache->backoff = cache->wait = 0;
+    } else if (varying != NULL) {
         cache->backoff = cache->backoff ? (cache->backoff < 512 ? cache->backoff * 2 : 512) : 1;
         cache->wait = cache->wait ? cache->wait : cache->backoff;
     }
     if (seen_before(cache, obj) && may_record(cache) && !st->check->live->dead) {
-        Trace *trace = trace_record(st, n, obj, node->kind == N_CONST);
+        Trace *trace = trace_record(st, n, obj);
         if (trace != NULL) {
             st->check->n_records++;
             keep_trace(cache, trace);

@@ -289,6 +289,8 @@ static PyObject *weak_target(PyObject *obj) {
 /* A child's value, owned, or NULL. */
 static PyObject *load(State *st, Node *node, PyObject *obj) {
     switch (node->kind) {
+    case N_CONST:
+        return st->check->live->dead ? NULL : Py_NewRef(held(st->check, node->ref));
     case N_INSTANCE_DICT:
         return instance_dict(obj);
     case N_DICT_ITEM:
