@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphlift import config
 from graphlift.api import Settings
 from tests.capture.program import CountingBackend
 from tests.equality import assert_equal
@@ -250,3 +251,85 @@ def test_generators_made_for_each_call() -> None:
     for seed in range(3):
         want = noisy(torch.ones(3), same.manual_seed(seed))
         assert_equal(fixed(torch.ones(3), same.manual_seed(seed)), want)
+
+
+class Ticks:
+    count = 0
+    rate = 1.5
+    name = "a"
+
+
+class Hiding(type):
+    n = property(lambda cls: 100)
+
+
+class Hidden(metaclass=Hiding):
+    n = 2
+
+
+class Base:
+    n = 2
+
+
+class Side(Base):
+    pass
+
+
+class Other(Base):
+    n = 3
+
+
+class Both(Side, Other):
+    def read(self) -> int:
+        return super().n
+
+
+def count_and_read(x: Tensor) -> Tensor:
+    Ticks.count += 1
+    return x * Ticks.count
+
+
+def numbers_of_classes(x: Tensor) -> Tensor:
+    return x * Ticks.rate + len(Ticks.name) + Hidden().n + Both().read() + Both().n
+
+
+def numbers_behind_made_classes(x: Tensor) -> Tensor:
+    class Made(Side, Other):
+        pass
+
+    return x * Made.n + Made().n
+
+
+def test_a_counter_of_a_class_is_a_number_that_varies(compiler) -> None:
+    if compiler.name == "eager":
+        pytest.skip("eager compiles nothing")
+    backend = CountingBackend()
+    compiled = compiler.compile(count_and_read, backend=backend)
+    Ticks.count = 0
+    results = [compiled(X) for _ in range(12)]
+    assert [int(y[0]) for y in results] == list(range(1, 13))
+    assert len(backend.graphs) == 2
+
+
+@config.patch(cache_size_limit=20)
+@pytest.mark.parametrize("fn", [numbers_of_classes, numbers_behind_made_classes])
+def test_numbers_of_classes_are_read_where_the_program_finds_them(compiler, fn, monkeypatch) -> None:
+    compiled = compiler.compile(fn)
+    assert_equal(compiled(X), fn(X))
+    for cls, name, value in [
+        (Ticks, "rate", 2.5),
+        (Ticks, "name", "bcd"),
+        (Ticks, "rate", 7),
+        (Base, "n", 5),
+        (Other, "n", 6),
+        (Side, "n", 7),  # earlier in the order than where it was found
+        (Both, "n", 8),
+        (Base, "n", True),
+        (Side, "n", 2.5),
+        (Both, "n", property(lambda self: 9)),
+    ]:
+        monkeypatch.setattr(cls, name, value, raising=False)
+        for _ in range(2):
+            assert_equal(compiled(X), fn(X))
+    monkeypatch.undo()
+    assert_equal(compiled(X), fn(X))

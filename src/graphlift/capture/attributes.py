@@ -238,8 +238,9 @@ def builtin_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
 
 
 def wrap_class_value(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
-    """The tracker of an object found in a class (its identity is guarded by the class lookup)."""
-    return cap.wrap(raw, Const(raw, f"{cls.__name__}.{name}"))
+    """The tracker of an object found in a class; the class lookup guards its identity, but of numbers and text."""
+    source = cap.class_value(cls, name, raw)
+    return cap.wrap(raw, source if source is not None else Const(raw, f"{cls.__name__}.{name}"))
 
 
 # --- instances ---------------------------------------------------------------------------------------------------
@@ -604,7 +605,7 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
     cls = self_var.value if is_class else python_type(self_var)  # type: ignore[attr-defined]
     mro = cls.__mro__
     for base in mro[mro.index(obj.cls) + 1 :]:
-        cap.type_attr(base, name)  # those without it are to stay so
+        cap.exact_type_attr(base, name)  # those without it are to stay so
         if name in base.__dict__:
             raw = base.__dict__[name]
             if isinstance(raw, staticmethod):

@@ -225,7 +225,7 @@ class Capture:
             return found
         if id(cls) in self.made:  # only the region can change it, and not its bases from outside
             for base in cls.__bases__:
-                self.type_attr(base, name)
+                self.exact_type_attr(base, name)
         found = ABSENT
         for base in cls.__mro__:
             if name in base.__dict__:
@@ -233,13 +233,32 @@ class Capture:
                 break
         self.type_attrs[key] = found
         if not is_static_type(cls) and id(cls) not in self.made:
-            self.guard(TypeAttr(cls, name, found))
+            value = self.class_value(cls, name, found)
+            self.guard(TypeAttr(cls, name, found) if value is None else TypeIs(value, type(found)))
         self._note_late(cls, name, found)
+        return found
+
+    def exact_type_attr(self, cls: type, name: str) -> Any:
+        """`type_attr`, where more than the kind of a number matters: which class of several it is found in."""
+        found = self.type_attr(cls, name)
+        if not is_static_type(cls) and id(cls) not in self.made:
+            self.guard(TypeAttr(cls, name, found))
         return found
 
     def _note_late(self, cls: type, name: str, found: Any) -> None:
         if self.late is not None and not is_static_type(cls) and id(cls) not in self.made:
             self.late.attribute(cls, name, found)
+
+    def class_value(self, cls: type, name: str, found: Any) -> Source | None:
+        """Where a number or text of a class is read, which is guarded as far as it is looked at; None for others."""
+        if type(found) not in READ_LATE or name.startswith("__") or is_static_type(cls) or id(cls) in self.made:
+            return None
+        meta = type(cls)
+        if self.type_attr(meta, name) is not ABSENT:
+            return None
+        if self.type_attr(meta, "__getattribute__") is not type.__getattribute__:
+            return None
+        return Attr(Const(cls, cls.__qualname__), name)
 
     def note_made(self, real: Any, tracker: Tracker | None) -> None:
         """``real`` was made for a class of the region; what it stands for, if for anything but itself."""
