@@ -27,14 +27,21 @@ from tests.bytecode.chain import State, entry_state, parameters
 _GENERATORS = 0x20 | 0x80 | 0x200
 
 
+def initialised(made: Any, value: Any) -> Any:
+    """The value of a call that made an object, whose ``__init__`` returned `value`."""
+    if value is not None:
+        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A frame: its function's code and globals, its state; `made` is the object whose __init__ it runs."""
+    """A frame: its function's code and globals, its state; `finish` is what makes the call's value of its own."""
 
     code: CodeType
     globals: dict[str, Any]
     state: State
-    made: Any = None
+    finish: tuple[Any, ...] = ()
 
 
 def handover(frames: list[Live]) -> Handover:
@@ -45,7 +52,11 @@ def handover(frames: list[Live]) -> Handover:
     )
     for outer, callee in zip(frames[-2::-1], frames[:0:-1], strict=True):
         state = outer.state
-        values = (*state.values, Callee(made, callee.made, True), *placeholders(outer.code, state.index))
+        values = (
+            *state.values,
+            Callee(made, callee.finish, (), True),
+            *placeholders(outer.code, state.index),
+        )
         made = Handover(
             call_stub(outer.code, state.index, state.layout), outer.globals, state.closure or None, values
         )
@@ -64,10 +75,9 @@ def frames_of(left: Handover) -> list[Live]:
     layout = FrameLayout(layout.stack[: len(layout.stack) - extra - 2], layout.locals)
     state = State(point.index, layout, left.closure or (), values[: len(values) - extra - 1])
     first, *rest = frames_of(callee.handover)
-    made = callee.made
     return [
         Live(point.code, left.globals, state),
-        Live(first.code, first.globals, first.state, made),
+        Live(first.code, first.globals, first.state, callee.finish or ()),
         *rest,
     ]
 
@@ -90,11 +100,12 @@ def enter_call(live: Live, filename: str) -> list[Live]:
     fn = first if both or not NULL_FIRST else second
     keywords = dict(zip(names, args[len(args) - len(names) :], strict=True)) if names else {}
     args = args[: len(args) - len(names)]
-    made = None
+    finish: tuple[Any, ...] = ()
     if isinstance(fn, MethodType):
         fn, args = fn.__func__, [fn.__self__, *args]
     elif isinstance(fn, type) and fn.__new__ is object.__new__ and type(fn) is type:
         made = object.__new__(fn)
+        finish = initialised, made
         fn, args = fn.__init__, [made, *args]
     if not isinstance(fn, FunctionType) or fn.__code__.co_filename != filename:
         return [live]
@@ -109,8 +120,8 @@ def enter_call(live: Live, filename: str) -> list[Live]:
     ordered = tuple(given.arguments.values()) if code.co_varnames[0:1] == (".0",) else in_order(given, code)
     below = FrameLayout(stack[: len(stack) - argc - 2], state.layout.locals)
     kept = state.values[: bound + sum(below.stack)]
-    outer = Live(live.code, live.globals, State(state.index, below, state.closure, kept), live.made)
-    return [outer, Live(code, fn.__globals__, entry_state(fn, ordered), made)]
+    outer = Live(live.code, live.globals, State(state.index, below, state.closure, kept), live.finish)
+    return [outer, Live(code, fn.__globals__, entry_state(fn, ordered), finish)]
 
 
 def in_order(given: inspect.BoundArguments, code: CodeType) -> tuple[Any, ...]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from graphlift.bytecode.continuation import (
+    AGAIN,
+    DROP,
+    LEADING,
     ContinuationUnsupported,
     FrameLayout,
     ResumePoint,
@@ -22,7 +25,10 @@ from graphlift.bytecode.instr import CodeInfo, Handler, Instr
 from graphlift.bytecode.version import NULL_FIRST
 
 __all__ = [
+    "AGAIN",
+    "DROP",
     "JUMPS",
+    "LEADING",
     "NULL_FIRST",
     "CodeInfo",
     "ContinuationUnsupported",

@@ -14,10 +14,10 @@ from types import CodeType
 
 from graphlift.bytecode.assemble import Cover, Item, Label, assemble
 from graphlift.bytecode.decode import decode
-from graphlift.bytecode.dialect import JUMPS, NO_FALLTHROUGH, successors
+from graphlift.bytecode.dialect import JUMPS, NO_FALLTHROUGH, effect, successors
 from graphlift.bytecode.flow import Stack, exception_depths, handler_region, reachable, stack_after
 from graphlift.bytecode.identity import WeakIdentityMap
-from graphlift.bytecode.instr import JUMP, LOCAL, SHADOW, CodeInfo, Instr, Phys
+from graphlift.bytecode.instr import JUMP, LOCAL, RAW, SHADOW, CodeInfo, Instr, Phys
 from graphlift.bytecode.rules import make_view
 from graphlift.bytecode.version import TABLE
 from graphlift.data import dataclass
@@ -95,11 +95,11 @@ def can_continue(code: CodeType, index: int) -> bool:
 
 
 def call_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
-    """A code object that goes on in the middle of the call at `index`, whose callee was left at a break.
+    """A code object that goes on in the middle of the instruction at `index`, whose callee was left at a break.
 
-    `layout` is the frame's, without what the call takes; the call's operands are then those of `under_way`, the
-    callable being a Callee that returns its rest. When the call is over, the stub hands over at its successor; when
-    it broke again, at the call, to the code of `rest_code`.
+    `layout` is the frame's, without what the instruction takes; its operands are then those of `under_way`: a Callee
+    that returns its rest. When the call is over, the stub hands over where `_after` says; when it broke again, at the
+    same instruction, to the code of `rest_code`.
 
     Raises: ContinuationUnsupported.
     """
@@ -107,7 +107,7 @@ def call_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
 
 
 def under_way(code: CodeType, index: int, layout: FrameLayout) -> FrameLayout:
-    """The layout of a frame whose call at `index` has begun: a Callee, and `placeholders` for the arguments."""
+    """The layout of a frame whose callee at `index` has begun: a Callee, and `placeholders` for the arguments."""
     callee = (False, True) if TABLE.null_first else (True, False)
     return FrameLayout((*layout.stack, *callee, *(True for _ in placeholders(code, index))), layout.locals)
 
@@ -119,7 +119,38 @@ def placeholders(code: CodeType, index: int) -> tuple[object, ...]:
         return tuple([None] * at.arg[0])
     if at.op == "CALL_FUNCTION_EX":
         return ((), {}) if at.arg else ((),)
-    raise ContinuationUnsupported(f"{at.op} is no plain call")
+    if at.op in LEADING:
+        return ()
+    raise ContinuationUnsupported(f"{at.op} is no call")
+
+
+#: What an instruction that leads to a Python function makes of its value: to PUSH or DROP it, or, where the value is in
+#: the place of the operand, to act on it (AGAIN). A Callee is called in its stead. Beside them are the plain calls.
+PUSH, DROP, AGAIN = "push", "drop", "again"
+LEADING: dict[str, str] = {
+    **dict.fromkeys(
+        "LOAD_ATTR LOAD_METHOD BINARY_OP BINARY_SUBSCR BINARY_SLICE COMPARE_OP CONTAINS_OP UNARY_NEGATIVE "
+        "UNARY_POSITIVE UNARY_INVERT BEFORE_WITH".split(),
+        PUSH,
+    ),
+    **dict.fromkeys("STORE_ATTR STORE_SUBSCR STORE_SLICE".split(), DROP),
+    **dict.fromkeys("UNARY_NOT TO_BOOL POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE".split(), AGAIN),
+}
+
+
+def _after(info: CodeInfo, at: Instr, layout: FrameLayout) -> tuple[int, FrameLayout]:
+    """Where a frame goes on when the callee that `at` led to is done; `layout`: as `under_way` gives it."""
+    way = LEADING.get(at.op)
+    if way is None:
+        return at.index + 1, _layout_after(info, at, layout, False)
+    below = layout.stack[:-2]
+    if way == DROP:
+        return at.index + 1, FrameLayout(below, layout.locals)
+    if way == AGAIN:
+        return at.index, FrameLayout((*below, True), layout.locals)
+    operands = effect(at.op, at.arg)[0] - (at.op == "BEFORE_WITH")  # whose __exit__ is on the stack by then
+    before = FrameLayout(below + (True,) * operands, layout.locals)
+    return at.index + 1, _layout_after(info, at, before, False)
 
 
 def rest_code(code: CodeType, index: int, layout: FrameLayout, inner: CodeType) -> CodeType:
@@ -137,7 +168,8 @@ def rest_code(code: CodeType, index: int, layout: FrameLayout, inner: CodeType) 
         by_outer.set(code, found)
     made = found.get((index, layout))
     if made is None:
-        made = found[index, layout] = resume_code(code, index, layout).replace()
+        _check(code, index, layout)
+        made = found[index, layout] = _make_rest(code, index, layout)
         _ORIGIN.set(made, (weakref.ref(code), index, layout))
     return made
 
@@ -335,6 +367,22 @@ class _Writer:
         for phys in unit:
             self.physical(phys, at, jump_label if phys.kind == JUMP else None)
 
+    def callee(self, index: int, at: Instr) -> None:
+        """The instruction under way: its Callee is called, at the same place."""
+        if at.op not in LEADING:
+            self.instruction(index, at, None)
+            return
+        self._open_range(at)
+        for op in TABLE.call:
+            self.physical(Phys(_OP[op], 0, RAW), at)
+
+    def callee_done(self, at: Instr) -> None:
+        """What the instruction under way does with the value on the stack, for control to go where `_after` says."""
+        if LEADING.get(at.op) == DROP:
+            self.physical(Phys(_OP["POP_TOP"], 0, RAW), at)
+        elif at.op == "LOAD_METHOD":
+            self._null_beside(at)
+
     def _null_beside(self, at: Instr) -> None:
         self.physical(Phys(_OP["PUSH_NULL"], 0, 0), at)
         if TABLE.null_first:
@@ -346,11 +394,16 @@ class _Writer:
         self._return_call(_frame.hand_over, (resume,), self._live_values(layout), at)
 
     def hand_over_call(self, way: _Exit, rest: CallRest, at: Instr) -> None:
-        """As hand_over, after a call that may have broken again: its value says so."""
-        self._store_stack(len(way.layout.stack), at)
-        returned = _returned(self.info, rest.index)
+        """As hand_over, after a call that may have broken again: its value, the last one, says so."""
+        if at.op == "LOAD_METHOD":
+            self._null_beside(at)
+        kept = way.layout
+        if LEADING.get(at.op) == DROP:
+            kept = FrameLayout((*kept.stack, True), kept.locals)
+        self._store_stack(len(kept.stack), at)
+        returned = _returned(self.info, rest.index) if LEADING.get(at.op, PUSH) == PUSH else None
         follow = (returned or None) if returned is not None else way.resume
-        self._return_call(_frame.hand_over_call, (follow, rest), self._live_values(way.layout), at)
+        self._return_call(_frame.hand_over_call, (follow, rest), self._live_values(kept), at)
 
     def _hand_over_live(self, index: int, stack: Stack) -> None:
         """As hand_over, but which locals are bound is seen when control gets here."""
@@ -453,7 +506,7 @@ class CallRest:
 def _make(kind: str, code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     if kind == "resume":
         return _make_resume(code, index, layout)
-    return _make_stub(code, index, layout, in_call=kind == "call")
+    return (_make_call_stub if kind == "call" else _make_stub)(code, index, layout)
 
 
 def _make_resume(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
@@ -470,6 +523,21 @@ def _make_resume(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     return made
 
 
+def _make_rest(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    """As _make_resume, where the stack holds a Callee in the place of the operands."""
+    info = decode(code)
+    writer = _Writer(code, info, _Frame(code, layout, len(layout.stack)))
+    at = info.instrs[index]
+    writer.prologue(layout, at)
+    writer.callee(index, at)
+    writer.callee_done(at)
+    onward, _ = _after(info, at, layout)
+    kept = reachable(info, (onward,) if at.handler is None else (onward, at.handler.target))
+    writer.jump(onward, at)
+    writer.body(kept)
+    return writer.finish()
+
+
 @dataclass(frozen=True, slots=True)
 class _Exit:
     """A successor of the instruction at which the frame broke."""
@@ -479,10 +547,10 @@ class _Exit:
     layout: FrameLayout
 
 
-def _make_stub(code: CodeType, index: int, layout: FrameLayout, in_call: bool = False) -> CodeType:
+def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     info = decode(code)
     at = info.instrs[index]
-    run = range(index, index + 1) if in_call else _native_run(info, index)
+    run = _native_run(info, index)
     exits = list(_exits(code, info, run, layout))
     inside, left = handler_region(code, at.handler, layout.stack) if at.handler else ([], {})
     shapes = [layout.stack, *(way.layout.stack for way in exits), *left.values()]
@@ -498,12 +566,24 @@ def _make_stub(code: CodeType, index: int, layout: FrameLayout, in_call: bool = 
             if at.op == "FOR_ITER":  # skipped by FOR_ITER, needed by its form for generators
                 for step in range(at.arg - TABLE.for_iter_skip, at.arg):
                     writer.stream.append(Item(info.units[step][0].opcode, info.units[step][0].arg))
-        if in_call:
-            writer.hand_over_call(
-                way, CallRest(weakref.ref(code), index, layout, placeholders(code, index)), at
-            )
-        else:
-            writer.hand_over(way.resume, way.layout, at)
+        writer.hand_over(way.resume, way.layout, at)
+    writer.handlers(inside, left)
+    made = writer.finish()
+    _frame.set_skip(made)
+    return made
+
+
+def _make_call_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    info = decode(code)
+    at = info.instrs[index]
+    onward, after = _after(info, at, layout)
+    inside, left = handler_region(code, at.handler, layout.stack) if at.handler else ([], {})
+    temps = max(len(shape) for shape in (layout.stack, after.stack, *left.values())) + 1
+    writer = _Writer(code, info, _Frame(code, layout, temps))
+    writer.prologue(layout, at)
+    writer.callee(index, at)
+    rest = CallRest(weakref.ref(code), index, layout, placeholders(code, index))
+    writer.hand_over_call(_Exit(False, resume_code(code, onward, after), after), rest, at)
     writer.handlers(inside, left)
     made = writer.finish()
     _frame.set_skip(made)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .capture import Capture
+from .capture import DIRECT, Capture
 from .frame import Frame
 from .graph import GraphBuilder
 from .protocol import truth
@@ -28,7 +28,7 @@ def branch(cap: Capture, frame: Frame, value: Tracker, at: int) -> bool:
     """The truth of what the instruction ``at``, perhaps a conditional jump, would take off the stack."""
     value = cap.realize(value)
     if type(value) is not TensorVar or not _is_unknown(cap, value):
-        return truth(cap, value)
+        return truth(cap, value, DIRECT)
     instrs = frame.info.instrs
     jump = instrs[at]
     if jump.op not in _JUMPS:

@@ -33,7 +33,7 @@ from ..guards import (
 from ..guards._guards import is_unset
 from .breaks import Break, Raised
 from .called_iterators import ReversedIter
-from .capture import Capture
+from .capture import Capture, Link
 from .constants import PLAIN_CONSTANTS, is_static_type
 from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline
 from .trackers import (
@@ -159,38 +159,64 @@ def _name_without(cap: Capture, cls: type, name: str) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
-    """``obj.name``; raises `Raised` with AttributeError as the program would, which says of what."""
+def get_attr(cap: Capture, obj: Tracker, name: str, link: Link | None = None) -> Tracker:
+    """``obj.name``; raises `Raised` with AttributeError as the program would, which says of what.
+
+    ``link``: the attribute is the result of the instruction, that of an object of a Python class may be left under way.
+    """
     try:
-        return _get_attr(cap, obj, name)
+        return _get_attr(cap, obj, name, link)
     except Raised as raised:
-        error: Any = raised.value
-        if type(error) is ObjectVar and error.obj is None and issubclass(error.cls, AttributeError):
-            if all(
-                error.slots.get(field, NONE) is NONE or is_none(error.slots[field])
-                for field in ("name", "obj")
-            ):
-                error.slots.update(name=ConstVar(name), obj=obj)
+        _say_of_what(raised, obj, name)
         raise
+
+
+def _say_of_what(raised: Raised, obj: Tracker, name: str) -> None:
+    error: Any = raised.value
+    if type(error) is ObjectVar and error.obj is None and issubclass(error.cls, AttributeError):
+        if all(
+            error.slots.get(field, NONE) is NONE or is_none(error.slots[field]) for field in ("name", "obj")
+        ):
+            error.slots.update(name=ConstVar(name), obj=obj)
+
+
+def get_missed(cap: Capture, raised: Raised, obj: Any, name: str, hook: Any) -> Tracker:
+    """A lookup that a break left under way raised: what ``hook``, the class's ``__getattr__``, gives for an AttributeError."""
+    found = None
+    if issubclass(python_type(raised.value), AttributeError) and hook is not None:
+        try:
+            found = _attr_fallback(cap, obj, name, hook)
+            raised = raised if found is not None else _lacking(cap, obj, name)
+        except Raised as another:
+            raised = another
+    if found is None:
+        _say_of_what(raised, obj, name)
+        raise raised
+    return found
 
 
 def is_none(tracker: Tracker) -> bool:
     return type(tracker) is ConstVar and tracker.value is None
 
 
-def _get_attr(cap: Capture, obj: Tracker, name: str) -> Tracker:
-    found = find_attr(cap, obj, name)
+def _get_attr(cap: Capture, obj: Tracker, name: str, link: Link | None) -> Tracker:
+    obj = cap.realize(obj)
+    found = _object_attr(cap, obj, name, link) if type(obj) is ObjectVar else find_attr(cap, obj, name)
     if found is None:
-        cls = python_type(obj)
-        what = (
-            f"type object '{obj.value.__name__}'"
-            if type(obj) is ConstVar and isinstance(obj.value, type)
-            else f"'{_name_without(cap, cls, name)}' object"
-        )
-        if type(obj) is ConstVar and isinstance(obj.value, types.ModuleType):
-            what = f"module '{obj.value.__name__}'"
-        raise cap.raise_(AttributeError, f"{what} has no attribute '{name}'")
+        raise _lacking(cap, obj, name)
     return found
+
+
+def _lacking(cap: Capture, obj: Tracker, name: str) -> Raised:
+    cls = python_type(obj)
+    what = (
+        f"type object '{obj.value.__name__}'"
+        if type(obj) is ConstVar and isinstance(obj.value, type)
+        else f"'{_name_without(cap, cls, name)}' object"
+    )
+    if type(obj) is ConstVar and isinstance(obj.value, types.ModuleType):
+        what = f"module '{obj.value.__name__}'"
+    return cap.raise_(AttributeError, f"{what} has no attribute '{name}'")
 
 
 def has_attr(cap: Capture, obj: Tracker, name: str) -> bool:
@@ -252,41 +278,54 @@ def _proxied(cap: Capture, proxy: ObjectVar) -> Tracker:
     return proxied(cap, proxy)
 
 
-def _object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
+def _object_attr(cap: Capture, obj: ObjectVar, name: str, link: Link | None = None) -> Tracker | None:
     if obj.cls in PROXIES:
         return find_attr(cap, _proxied(cap, obj), name)
     getter = cap.type_attr(obj.cls, "__getattribute__")
     fallback = cap.type_attr(obj.cls, "__getattr__")
     try:
         if isinstance(getter, types.FunctionType):
-            return inline(cap, ConstVar.known(getter), [obj, ConstVar(name)], {})
-        found = object_attr(cap, obj, name)
+            return inline(
+                cap, ConstVar.known(getter), [obj, ConstVar(name)], {}, link and _lookup(cap, obj, name)
+            )
+        found = object_attr(cap, obj, name, link)
     except Raised as raised:
         if fallback is ABSENT or not issubclass(python_type(raised.value), AttributeError):
             raise
         found = None
-    return found if found is not None else _attr_fallback(cap, obj, name, fallback)
+    return found if found is not None else _attr_fallback(cap, obj, name, fallback, link)
 
 
-def object_attr(cap: Capture, obj: ObjectVar, name: str) -> Tracker | None:
+def _lookup(cap: Capture, obj: Tracker, name: str) -> Link | None:
+    """How the value of a Python function that looks for an attribute becomes the attribute, if it is asked first."""
+    hook = cap.type_attr(python_type(obj), "__getattr__")
+    if hook is not ABSENT and not isinstance(hook, types.FunctionType):
+        return None
+    return Link(attribute=(obj, ConstVar(name), NONE if hook is ABSENT else ConstVar.known(hook)))
+
+
+def object_attr(cap: Capture, obj: ObjectVar, name: str, link: Link | None = None) -> Tracker | None:
     """``object.__getattribute__``."""
     raw = cap.type_attr(obj.cls, name)
     if raw is not ABSENT and is_data_descriptor(raw):
-        return bind_descriptor(cap, raw, obj, obj.cls, name)
+        return bind_descriptor(cap, raw, obj, obj.cls, name, link)
     if name in obj.slots:
         return cap.realize(obj.slots[name])
     found = cap.dict_get(obj.attrs, name)
     if found is not None:
         return found
-    return bind_descriptor(cap, raw, obj, obj.cls, name) if raw is not ABSENT else None
+    return bind_descriptor(cap, raw, obj, obj.cls, name, link) if raw is not ABSENT else None
 
 
-def _attr_fallback(cap: Capture, obj: ObjectVar, name: str, fallback: Any) -> Tracker | None:
+def _attr_fallback(
+    cap: Capture, obj: ObjectVar, name: str, fallback: Any, link: Link | None = None
+) -> Tracker | None:
     """What the class's ``__getattr__`` gives where the plain lookup failed."""
     if fallback is torch.nn.Module.__getattr__:
         return _module_attr(cap, obj, name)
     if isinstance(fallback, types.FunctionType):
-        return inline(cap, ConstVar.known(fallback), [obj, ConstVar(name)], {})
+        last = Link(attribute=(obj, ConstVar(name), NONE)) if link is not None else None
+        return inline(cap, ConstVar.known(fallback), [obj, ConstVar(name)], {}, last)
     if isinstance(fallback, C_METHODS):  # __getattr__ = dict.__getitem__
         return _call(cap, MethodVar(ConstVar(fallback), obj), [ConstVar(name)])
     if fallback is not ABSENT:
@@ -319,7 +358,9 @@ def _refuse(cap: Capture, cls: type, act: Any, *args: Any) -> None:
     evaluate(cap, act, type(cls.__name__, (), {"__qualname__": cls.__qualname__})(), *args)
 
 
-def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) -> Tracker | None:
+def bind_descriptor(
+    cap: Capture, raw: Any, obj: Tracker, cls: type, name: str, link: Link | None = None
+) -> Tracker | None:
     """``raw.__get__(obj, cls)`` for an object found on the class."""
     kind = type(raw)
     if kind is types.FunctionType or kind is LRU_CACHE:
@@ -327,7 +368,7 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
     if kind is property or (isinstance(raw, property) and cap.type_attr(kind, "__get__") is property.__get__):
         if raw.fget is None:
             _refuse(cap, cls, raw.__get__)
-        return _call(cap, wrap_class_value(cap, cls, name, raw.fget), [obj])
+        return _call(cap, wrap_class_value(cap, cls, name, raw.fget), [obj], link and _lookup(cap, obj, name))
     if kind is staticmethod:
         return wrap_class_value(cap, cls, name, raw.__func__)
     if kind is classmethod:
@@ -356,6 +397,7 @@ def bind_descriptor(cap: Capture, raw: Any, obj: Tracker, cls: type, name: str) 
             ConstVar.known(getter),
             [descriptor, obj, ConstVar.known(cls)],
             {},
+            link and _lookup(cap, obj, name),
         )
     if isinstance(raw, (types.BuiltinFunctionType, type)):
         return wrap_class_value(cap, cls, name, raw)
@@ -632,10 +674,10 @@ def _opaque_attr(cap: Capture, obj: OpaqueVar, name: str) -> Tracker | None:
     raise Break(obj.code, f"attribute {name} of {obj.detail}")
 
 
-def _call(cap: Capture, fn: Tracker, args: list[Tracker]) -> Tracker:
+def _call(cap: Capture, fn: Tracker, args: list[Tracker], link: Link | None = None) -> Tracker:
     from .calls import call
 
-    return call(cap, fn, args, {})
+    return call(cap, fn, args, {}, link)
 
 
 FINDERS: dict[type, Any] = {
@@ -652,17 +694,17 @@ FINDERS: dict[type, Any] = {
 # --- writing ------------------------------------------------------------------------------------------------------------
 
 
-def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker) -> None:
-    """``obj.name = value`` in the shadow of the object."""
+def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker, link: Link | None = None) -> None:
+    """``obj.name = value`` in the shadow of the object; ``link``: it is all that the instruction does."""
     obj = cap.realize(obj)
     if type(obj) is ObjectVar and obj.cls in PROXIES:
         set_attr(cap, _proxied(cap, obj), name, value)
     elif type(obj) is ObjectVar:
         setter = cap.type_attr(obj.cls, "__setattr__")
         if isinstance(setter, types.FunctionType):
-            inline(cap, ConstVar.known(setter), [obj, ConstVar(name), value], {})
+            inline(cap, ConstVar.known(setter), [obj, ConstVar(name), value], {}, link)
         else:
-            object_set_attr(cap, obj, name, value)
+            object_set_attr(cap, obj, name, value, link)
     elif type(obj) is FunctionVar:
         if name == "__name__":
             obj.attrs.known[name] = value
@@ -741,14 +783,16 @@ def _write_class(cap: Capture, obj: ConstVar, name: str, value: Tracker | None) 
         set_class_attr(cap, obj.value, name, value)
 
 
-def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
+def object_set_attr(
+    cap: Capture, obj: ObjectVar, name: str, value: Tracker, link: Link | None = None
+) -> None:
     """``object.__setattr__``."""
     raw = cap.type_attr(obj.cls, name)
     if raw is not ABSENT and is_data_descriptor(raw):
         if type(raw) is property:
             if raw.fset is None:
                 _refuse(cap, obj.cls, raw.__set__, None)
-            _call(cap, wrap_class_value(cap, obj.cls, name, raw.fset), [obj, value])
+            _call(cap, wrap_class_value(cap, obj.cls, name, raw.fset), [obj, value], link)
             return
         if name == "__dict__" or name == "__class__":
             raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")
@@ -765,6 +809,7 @@ def object_set_attr(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> 
                 ConstVar.known(setter, name),
                 [wrap_class_value(cap, obj.cls, name, raw), obj, value],
                 {},
+                link,
             )
             return
         raise Break("attribute-mutation", f"{name} of {obj.cls.__name__}")

@@ -30,7 +30,7 @@ from .breaks import Break, Raised
 from .capture import DIRECT, Capture, Link, NotConst
 from .constants import FUNCTION_APPLY, NUMPY_SCALARS, PLAIN_CONSTANTS, exception_values
 from .endings import has_finalizer
-from .frame import inline, resume_callee
+from .frame import finished, inline, resume_callee
 from .overriding import LEAF_MODULES, is_modelled, is_seen
 from .pure import is_pure
 from .reordered import is_reorderable, put_off
@@ -132,7 +132,7 @@ def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs, link: Link | Non
         raise
 
 
-def call_special(cap: Capture, obj: Tracker, name: str, args: Args) -> Tracker:
+def call_special(cap: Capture, obj: Tracker, name: str, args: Args, link: Link | None = None) -> Tracker:
     """``type(obj).name(obj, *args)``: special methods are looked up on the type."""
     cls = python_type(obj)
     raw = cap.type_attr(cls, name)
@@ -140,7 +140,7 @@ def call_special(cap: Capture, obj: Tracker, name: str, args: Args) -> Tracker:
         raise cap.raise_(TypeError, f"'{cls.__name__}' object has no {name}")
     bound = bind_descriptor(cap, raw, obj, cls, name)
     assert bound is not None
-    return call(cap, bound, args, {})
+    return call(cap, bound, args, {}, link)
 
 
 def hash_by_method(cap: Capture, obj: Tracker) -> int:
@@ -607,8 +607,11 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         return result
     init = cap.type_attr(cls, "__init__")
     if isinstance(init, types.FunctionType):
-        made = Link(result) if link is DIRECT else None
-        call(cap, wrap_class_value(cap, cls, "__init__", init), [result, *args], kwargs, made)
+        finish = ConstVar(polyfills.initialised), result
+        made = Link(finish) if link is DIRECT else None
+        given = call(cap, wrap_class_value(cap, cls, "__init__", init), [result, *args], kwargs, made)
+        if not (type(given) is ConstVar and given.value is None):
+            finished(cap, finish, given)
     elif init in RULES or is_pure(init):
         call(cap, ConstVar(init), [result, *args], kwargs)
     elif type(result) is TensorVar:

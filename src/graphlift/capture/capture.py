@@ -100,12 +100,17 @@ RESUME_DEPTH_LIMIT = 48
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a frame's result becomes its caller's: as the value of the call, or ``made`` is (for an ``__init__``)."""
+    """How a frame's result becomes that of the instruction in the frame below which led to it.
 
-    made: Tracker | None = None
+    ``finish``: a function and operands, to be given the result; ``attribute``: of a lookup, the object, the name and the
+    ``__getattr__`` to ask where the frame raises an AttributeError.
+    """
+
+    finish: tuple[Tracker, ...] = ()
+    attribute: tuple[Tracker, ...] = ()
 
 
-#: The callee's value is that of the call.
+#: The callee's value is that of the call, or of the operation.
 DIRECT = Link()
 
 
@@ -518,7 +523,7 @@ class Capture:
     def break_step(self) -> int:
         """The step to end at for the present instruction to run natively, or one as near before it as can be.
 
-        That is the instruction of the innermost frame to which only plain calls lead. What is being handled is state
+        That is the instruction of the innermost frame to which links lead. What is being handled is state
         of the interpreter that no resume function can restore: inside a handler it is the instruction that raised.
         """
         step = 0

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from ..bytecode import JUMPS, CodeInfo, ResumePoint, decode, origin
+from ..bytecode import JUMPS, LEADING, CodeInfo, ResumePoint, decode, origin
 from ..data import dataclass
+from ..frame import Callee
 from ..guards import Attr, Const, DictItem, IdIs, SeqItem
 from .breaks import Break, Exhausted, Raised, Stopped
 from .capture import DIRECT, Capture, Link, NotConst
@@ -56,6 +57,7 @@ class Frame:
         "cells",
         "code",
         "delegate",
+        "entering",
         "func",
         "globals_var",
         "handled",
@@ -91,7 +93,8 @@ class Frame:
         self.step = 0
         self.traced = -1, ""
         self.is_root = False
-        self.link: Link | None = None  # how a plain call in the frame below got here, if it was one
+        self.link: Link | None = None  # how the frame below got here, if it can go on with the result
+        self.entering = False  # at an operation whose callee was left under way, and not yet in it
 
     def push(self, value: Tracker) -> None:
         self.stack.append(value)
@@ -137,6 +140,7 @@ class Frame:
     def run(self, cap: Capture) -> tuple[str, Tracker | None]:
         """Execute until a return or a yield, or until the capture's planned end."""
         from .opcodes import HANDLERS
+        from .opcodes.calls import go_on_in_callee
 
         instrs = self.info.instrs
         stop_at = cap.stop_at
@@ -148,7 +152,7 @@ class Frame:
                 if step == stop_at:
                     raise Stopped(list(cap.frames))
                 instr = instrs[pc]
-                handler = HANDLERS.get(instr.op)
+                handler = go_on_in_callee if self.entering else HANDLERS.get(instr.op)
                 if handler is None:
                     raise Break("unsupported-opcode", instr.op)
                 try:
@@ -184,6 +188,7 @@ class Frame:
         cap.note_raised(raised.value, self, again, not raised.is_placed)
         raised.is_placed = True
         handler = instr.handler
+        self.entering = False
         if handler is None:
             raise raised
         del self.stack[handler.depth :]
@@ -701,6 +706,9 @@ def enter(
     live = iter(values[count:])
     frame.stack = [next(live) if filled else NULL for filled in point.layout.stack]
     frame.pc = point.index
+    frame.entering = frame.info.instrs[point.index].op in LEADING and any(
+        type(value) is LazyVar and type(value.value) is Callee for value in frame.stack[-2:]
+    )
     # What is only stored away, such as a loop's variable, is not looked at, hence not guarded.
     looked_at = len(frame.stack) - (frame.info.instrs[point.index].op in STORES)
     frame.stack[:looked_at] = [
@@ -715,7 +723,7 @@ STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
 
 def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker:
     """Go on in the frame of a call that a break left under way."""
-    handover, made = callee.value.handover, callee.value.made
+    handover = callee.value.handover
     point = origin(handover.code)
     if point is None:
         raise Break("unsupported-call", "a call under way in code that is not captured")
@@ -729,20 +737,42 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
         for i, (value, label) in enumerate(zip(handover.args, labels, strict=True))
     ]
     cells: list[Any] = [cap.wrap(cell, SeqItem(closure, i)) for i, cell in enumerate(handover.closure or ())]
-    if made is not None:
-        result = cap.wrap(made, Attr(callee.source, "made"))  # type: ignore[arg-type]
-        link = Link(result) if link is DIRECT else None
-    frame.link = link
+    finish, attribute = (_parts(cap, callee, part) for part in ("finish", "attribute"))
+    frame.link = Link(finish, attribute) if link is DIRECT else None
     cap.enter_with(handover.args)
     enter(frame, point, values, cells, cap)
-    _, value = frame.run(cap)
+    try:
+        _, value = frame.run(cap)
+    except Raised as raised:
+        if not attribute:
+            raise
+        return _missed(cap, raised, *attribute)
     assert value is not None
-    if made is None:
+    return finished(cap, finish, value)
+
+
+def _parts(cap: Capture, callee: CalleeVar, name: str) -> tuple[Tracker, ...]:
+    source = Attr(callee.source, name)  # type: ignore[arg-type]
+    return tuple(
+        LazyVar(part, SeqItem(source, i)) for i, part in enumerate(getattr(callee.value, name) or ())
+    )
+
+
+def finished(cap: Capture, finish: tuple[Tracker, ...], value: Tracker) -> Tracker:
+    """What a `Link` makes of the value of its frame."""
+    if not finish:
         return value
-    if not (type(value) is ConstVar and value.value is None):
-        kind = describe(value)
-        raise Break("unsupported-call", f"an __init__ that returns a {kind}")
-    return result
+    from .calls import call
+
+    function, *operands = finish
+    return call(cap, function, [*operands, value], {})
+
+
+def _missed(cap: Capture, raised: Raised, obj: Tracker, name: Tracker, hook: Tracker) -> Tracker:
+    """A lookup under way raised; `attribute_missed` in ``frame/_callee.h`` is the same for one that runs natively."""
+    from .attributes import get_missed
+
+    return get_missed(cap, raised, cap.realize(obj), cap.value_of(name), cap.value_of(hook))
 
 
 def _function_name(fn: Tracker, code: CodeType) -> str:
@@ -759,7 +789,7 @@ def inline(
     kwargs: dict[str, Tracker],
     link: Link | None = None,
 ) -> Tracker:
-    """Call a Python function by executing its bytecode symbolically; ``link``: a plain call led here."""
+    """Call a Python function by executing its bytecode symbolically; ``link``: the instruction can go on with its result."""
     code, globals_var, closure, defaults, kwdefaults = function_parts(cap, fn)
     bound = bind(cap, _function_name(fn, code), code, defaults, kwdefaults, args, kwargs)
     return call_code(cap, fn, code, globals_var, closure, bound, link)

@@ -750,19 +750,27 @@ def _tail(residual: Residual, end: _End) -> str:
 
 
 def _handover(residual: Residual, frames: list[Frame]) -> str:
-    """The live frames as a Handover to the root's stub: each is in the middle of the call of the next one.
+    """The live frames as a Handover to the root's stub: each is in the middle of what leads to the next one.
 
     The innermost one's stub runs the breaking instruction natively; under it, the other stubs run the rest of their
     calls, so that the interpreter's frames are the user's, and so are their exception handlers.
     """
     frame = frames[-1]
-    made = _frame_handover(residual, frame, break_stub, [s for s in frame.stack if s is not NULL])
+    values: list[Any] = [slot for slot in frame.stack if slot is not NULL]
+    if frame.entering:
+        frame.popn(2)
+    made = _frame_handover(residual, frame, call_stub if frame.entering else break_stub, values)
     for inner, frame in zip(frames[:0:-1], frames[-2::-1], strict=True):
         if inner.link is None:
-            raise ContinuationUnsupported(f"the call of {inner.code.co_qualname} is not a plain one")
-        instance = "None" if inner.link.made is None else residual.expr(inner.link.made)
-        callee = f"{residual.constant(Callee)}({made}, {instance}, True)"
-        values: list[Any] = [slot for slot in frame.stack if slot is not NULL]
+            raise ContinuationUnsupported(
+                f"what leads to {inner.code.co_qualname} cannot go on with its value"
+            )
+        finish, attribute = (
+            f"({residual.exprs([*part])},)" if part else "()"
+            for part in (inner.link.finish, inner.link.attribute)
+        )
+        callee = f"{residual.constant(Callee)}({made}, {finish}, {attribute}, True)"
+        values = [slot for slot in frame.stack if slot is not NULL]
         values += [callee, *map(repr, placeholders(frame.code, frame.pc))]
         made = _frame_handover(residual, frame, call_stub, values)
     return made

@@ -372,6 +372,32 @@ def permutations_(pool, r=None):
 # --- groups of exceptions (CPython, Objects/exceptions.c) ---------------------------------------------------------
 
 
+class Truth:
+    """What a ``__bool__`` returned, for the instruction that asked for it to see whether it is one."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __bool__(self):
+        return self.value
+
+
+def initialised(made, value):
+    """The object made, whose ``__init__`` returned ``value``."""
+    if value is not None:
+        raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+    return made
+
+
+def answered(otherwise, value):
+    """What the method of an operator that was asked last returned; ``otherwise``: the result, or what a TypeError says."""
+    if value is not NotImplemented:
+        return value
+    if type(otherwise) is str:
+        raise TypeError(otherwise)
+    return otherwise
+
+
 def matches(error, wanted):
     """Whether an exception is of a class, or of one of several, or a function says so."""
     raise NotImplementedError

@@ -79,6 +79,11 @@ class GraphNumber:
         self.node = node
 
 
+def _is_unset(error: ObjectVar, item: Tracker) -> bool:
+    """Whether an AttributeError does not say of what: the interpreter adds that, where it was never set."""
+    return issubclass(error.cls, AttributeError) and type(item) is ConstVar and item.value is None
+
+
 class Residual:
     """Collects the lines of one replacement."""
 
@@ -374,6 +379,8 @@ class Residual:
                     and issubclass(tracker.cls, BaseException)
                     and not issubclass(tracker.cls, BaseExceptionGroup)
                 ):
+                    continue
+                if slot in ("name", "obj") and _is_unset(tracker, item):
                     continue
                 self.line(f"object.__setattr__({name}, {slot!r}, {self.expr(item)})")
         if tracker.attrs.known:

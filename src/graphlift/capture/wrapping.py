@@ -260,8 +260,11 @@ def wrap_callee(cap: Capture, value: Callee, source: Source) -> Tracker:
     cap.guard(TypeIs(source, Callee))
     cap.guard(IdIs(Attr(Attr(source, "handover"), "code"), value.handover.code))
     cap.guard(IdIs(Attr(Attr(source, "handover"), "globals"), value.handover.globals))
-    if value.made is None:
-        cap.guard(IdIs(Attr(source, "made"), None))
+    for part in ("finish", "attribute"):
+        given = getattr(value, part)
+        cap.guard(IdIs(Attr(source, part), None) if given is None else TypeIs(Attr(source, part), tuple))
+    if value.finish is not None:
+        cap.guard(IdIs(SeqItem(Attr(source, "finish"), 0), value.finish[0]))
     return CalleeVar(value, source)
 
 

@@ -1,23 +1,87 @@
 /* Callee: stands in a caller's frame for a call that is under way. Part of _frame.c.
  *
- * The stub of a frame that was left in the middle of a call has a Callee where the callable was. Called there,
- * inside the caller's exception ranges, it runs what is left of the call.
+ * The stub of a frame that was left in the middle of a call has a Callee where the callable was, or in the place of
+ * the operands of the instruction that led to the callee. Called there, inside the caller's exception ranges, it runs
+ * what is left of the call.
  */
 #pragma once
 
 static PyObject *
-make_callee(PyObject *handover, PyObject *made, bool returns_rest)
+make_callee(PyObject *handover, PyObject *finish, PyObject *attribute, bool returns_rest)
 {
     Callee *self = PyObject_GC_New(Callee, &Callee_Type);
     if (self == NULL) {
         return NULL;
     }
     self->handover = Py_NewRef(handover);
-    self->made = Py_XNewRef(made);
+    self->finish = Py_XNewRef(finish);
+    self->attribute = Py_XNewRef(attribute);
     self->returns_rest = returns_rest;
     self->vectorcall = (vectorcallfunc)callee_vectorcall;
     PyObject_GC_Track(self);
     return (PyObject *)self;
+}
+
+static PyObject *
+tuple_of(PyObject *const *items, Py_ssize_t count, Py_ssize_t room)
+{
+    PyObject *made = PyTuple_New(count + room);
+    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(made, i, Py_NewRef(items[i]));
+    }
+    return made;
+}
+
+/* What `finish`, a function and operands, makes of the callee's value, which it steals. Its own frame is in no
+ * traceback: the interpreter does in C what it does. */
+static PyObject *
+finish_value(PyObject *finish, PyObject *value)
+{
+    Py_ssize_t operands = PyTuple_GET_SIZE(finish) - 1;
+    PyObject *function = PyTuple_GET_ITEM(finish, 0);
+    PyObject *args = tuple_of(&PyTuple_GET_ITEM(finish, 1), operands, 1);
+    if (args == NULL) {
+        Py_DECREF(value);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(args, operands, value);
+    PyObject *result = PyObject_Call(function, args, NULL);
+    Py_DECREF(args);
+    if (result == NULL && PyFunction_Check(function)) {
+        PyObject *type, *error, *trace;
+        PyErr_Fetch(&type, &error, &trace);
+        PyObject *below = trace == NULL ? NULL : Py_XNewRef(((PyTracebackObject *)trace)->tb_next);
+        Py_XDECREF(trace);
+        PyErr_Restore(type, error, below);
+    }
+    return result;
+}
+
+/* The callee looked for an attribute and raised an AttributeError: `attribute` is the object, the name, and the
+ * __getattr__ to ask then, or None. As slot_tp_getattr_hook and PyObject_GetAttr do. */
+static PyObject *
+attribute_missed(PyObject *attribute)
+{
+    PyObject *object = PyTuple_GET_ITEM(attribute, 0), *name = PyTuple_GET_ITEM(attribute, 1);
+    PyObject *hook = PyTuple_GET_ITEM(attribute, 2), *type, *error, *trace;
+    if (hook != Py_None) {
+        PyErr_Clear();
+        PyObject *value = PyObject_CallFunctionObjArgs(hook, object, name, NULL);
+        if (value != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return value;
+        }
+    }
+    PyErr_Fetch(&type, &error, &trace);
+    PyErr_NormalizeException(&type, &error, &trace);
+    if (PyErr_GivenExceptionMatches(error, PyExc_AttributeError)) {
+        PyAttributeErrorObject *of = (PyAttributeErrorObject *)error;
+        if (of->name == NULL && of->obj == NULL) {
+            of->name = Py_NewRef(name);
+            of->obj = Py_NewRef(object);
+        }
+    }
+    PyErr_Restore(type, error, trace);
+    return NULL;
 }
 
 /* The value of the call; with `returns_rest` a new Callee when the rest can be captured. Arguments are ignored. */
@@ -30,45 +94,51 @@ callee_vectorcall(Callee *self, PyObject *const *args, size_t nargsf, PyObject *
         return NULL;
     }
     self->handover = NULL;
-    PyObject *made = Py_XNewRef(self->made);
+    PyObject *finish = Py_XNewRef(self->finish), *attribute = Py_XNewRef(self->attribute);
     PyObject *value = run_handover((Handover *)rest);
     if (!self->returns_rest) {
         value = run_handovers(value);
     }
     else if (value != NULL && Py_IS_TYPE(value, &Handover_Type)) {
-        Py_SETREF(value, make_callee(value, made, false));
-        Py_XDECREF(made);
-        return value;
+        Py_SETREF(value, make_callee(value, finish, attribute, false));
+        goto done;
     }
-    if (made != NULL && value != NULL) {
-        if (value != Py_None) {
-            PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(value)->tp_name);
-            Py_CLEAR(made);
-        }
-        Py_SETREF(value, Py_XNewRef(made));
+    if (value != NULL && finish != NULL) {
+        value = finish_value(finish, value);
     }
-    Py_XDECREF(made);
+    else if (value == NULL && attribute != NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        value = attribute_missed(attribute);
+    }
+done:
+    Py_XDECREF(finish);
+    Py_XDECREF(attribute);
     return value;
 }
 
 static PyObject *
 callee_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"handover", "made", "returns_rest", NULL};
-    PyObject *handover, *made = NULL;
+    static char *keywords[] = {"handover", "finish", "attribute", "returns_rest", NULL};
+    PyObject *handover, *finish = NULL, *attribute = NULL;
     int returns_rest = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|Op:Callee", keywords, &Handover_Type, &handover, &made,
-                                     &returns_rest)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|O!O!p:Callee", keywords, &Handover_Type, &handover, &PyTuple_Type,
+                                     &finish, &PyTuple_Type, &attribute, &returns_rest)) {
         return NULL;
     }
-    return make_callee(handover, made == Py_None ? NULL : made, returns_rest);
+    if (attribute != NULL && PyTuple_GET_SIZE(attribute) != 0 && PyTuple_GET_SIZE(attribute) != 3) {
+        PyErr_SetString(PyExc_TypeError, "attribute is an object, a name and a __getattr__ or None");
+        return NULL;
+    }
+    bool finishes = finish != NULL && PyTuple_GET_SIZE(finish), looks_up = attribute != NULL && PyTuple_GET_SIZE(attribute);
+    return make_callee(handover, finishes ? finish : NULL, looks_up ? attribute : NULL, returns_rest);
 }
 
 static int
 callee_traverse(Callee *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->handover);
-    Py_VISIT(self->made);
+    Py_VISIT(self->finish);
+    Py_VISIT(self->attribute);
     return 0;
 }
 
@@ -76,7 +146,8 @@ static int
 callee_clear(Callee *self)
 {
     Py_CLEAR(self->handover);
-    Py_CLEAR(self->made);
+    Py_CLEAR(self->finish);
+    Py_CLEAR(self->attribute);
     return 0;
 }
 
@@ -90,7 +161,10 @@ callee_dealloc(Callee *self)
 
 static PyMemberDef callee_members[] = {
     {"handover", T_OBJECT, offsetof(Callee, handover), READONLY, "the rest of the call; None once it was run"},
-    {"made", T_OBJECT, offsetof(Callee, made), READONLY, "the object that the call is to give, for an __init__"},
+    {"finish", T_OBJECT, offsetof(Callee, finish), READONLY,
+     "a function and operands, that then is given the callee's value; or None"},
+    {"attribute", T_OBJECT, offsetof(Callee, attribute), READONLY,
+     "the object, the name and the __getattr__ of a lookup, for an AttributeError; or None"},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callee, vectorcall), READONLY, NULL},
     {NULL},
 };
@@ -98,7 +172,7 @@ static PyMemberDef callee_members[] = {
 static PyTypeObject Callee_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "graphlift.frame._frame.Callee",
-    .tp_doc = PyDoc_STR("Callee(handover, made=None, returns_rest=False): a call under way, in its caller's place."),
+    .tp_doc = PyDoc_STR("Callee(handover, finish=(), attribute=(), returns_rest=False): a call under way."),
     .tp_basicsize = sizeof(Callee),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = callee_new,
@@ -110,19 +184,9 @@ static PyTypeObject Callee_Type = {
     .tp_members = callee_members,
 };
 
-static PyObject *
-tuple_of(PyObject *const *items, Py_ssize_t count, Py_ssize_t room)
-{
-    PyObject *made = PyTuple_New(count + room);
-    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
-        PyTuple_SET_ITEM(made, i, Py_NewRef(items[i]));
-    }
-    return made;
-}
-
 /* hand_over_call(next, rest, *cells, *values): what a stub returns after a call, whose value is the last of `values`.
- * The call is over: a Handover to the code `next`; or, where `next` is no code, the value itself (None) or the only
- * item of the tuple `next`. It is not: a Handover to the code that `rest` finds for the Callee, with the Callee
+ * The call is over: a Handover to the code `next`, without the value if that has no parameter for it; or, where `next`
+ * is no code, the value itself (None) or the only item of the tuple `next`. It is not: a Handover to the code that `rest` finds for the Callee, with the Callee
  * and the arguments that `rest` gives in the call's place. */
 static PyObject *
 frame_hand_over_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -150,8 +214,11 @@ frame_hand_over_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     }
     Py_ssize_t cells = ((PyCodeObject *)code)->co_nfreevars, more = extra ? PyTuple_GET_SIZE(extra) : 0;
     Py_ssize_t kept = nargs - 2 - cells;
+    if (!pending && ((PyCodeObject *)code)->co_argcount == kept - 1) {
+        kept -= 1;
+    }
     PyObject *globals = PyEval_GetGlobals();
-    if (kept < 1 || globals == NULL) {
+    if (kept < 0 || globals == NULL) {
         PyErr_SetString(PyExc_TypeError, "hand_over_call: fewer arguments than free variables, or no calling frame");
         goto done;
     }

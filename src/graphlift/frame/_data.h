@@ -103,7 +103,8 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *handover;  /* NULL once it was run */
-    PyObject *made;      /* the object under construction, when what is left is of an __init__; or NULL */
+    PyObject *finish;    /* a function and operands, that makes the call's value of the callee's; or NULL */
+    PyObject *attribute; /* the object, the name, the __getattr__ of a lookup that raises an AttributeError; or NULL */
     vectorcallfunc vectorcall;
     bool returns_rest;   /* the caller is a stub that can take a Callee for the call's value */
 } Callee;

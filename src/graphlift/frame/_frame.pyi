@@ -54,8 +54,15 @@ class Callee:
     """The rest of a call, in the place of the callable; `handover` is None once it was run."""
 
     handover: Handover
-    made: Any
-    def __init__(self, handover: Handover, made: Any = None, returns_rest: bool = False) -> None: ...
+    finish: tuple[Any, ...] | None
+    attribute: tuple[Any, str, Any] | None
+    def __init__(
+        self,
+        handover: Handover,
+        finish: tuple[Any, ...] = (),
+        attribute: tuple[()] | tuple[Any, str, Any] = (),
+        returns_rest: bool = False,
+    ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 @final

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...bytecode import AGAIN, DROP, LEADING, NULL_FIRST
 from ..attributes import find_attr, get_attr, python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call
@@ -81,6 +82,23 @@ def _star_arguments(cap: Capture, fn: Tracker, packed: Tracker) -> list[Tracker]
         shown = f"{cap.value_of(name)}()" if home in (None, "builtins") else f"{home}.{cap.value_of(name)}()"
         raise cap.raise_(TypeError, f"{shown} argument after * must be an iterable, not {cls.__name__}")
     return gather(cap, packed)
+
+
+def go_on_in_callee(cap: Capture, frame: Frame, arg: Any) -> int | None:
+    """The instruction led to a callee that a break left under way, a Callee is on the stack in its operands' place."""
+    (callee,) = (slot for slot in frame.popn(2) if slot is not NULL)
+    at = frame.info.instrs[frame.pc]
+    value = call(cap, callee, [], {}, DIRECT)
+    frame.entering = False
+    way = LEADING[at.op]
+    if way is DROP:
+        cap.drop(value)
+        return None
+    if at.op == "LOAD_METHOD":
+        frame.stack += [NULL, value] if NULL_FIRST else [value, NULL]
+    else:
+        frame.stack.append(value)
+    return frame.pc if way is AGAIN else None
 
 
 @op("RETURN_VALUE")

@@ -13,7 +13,7 @@ from .. import polyfills
 from ..attributes import bind_descriptor, get_attr, python_type
 from ..breaks import Break, Raised
 from ..calls import call
-from ..capture import Capture
+from ..capture import DIRECT, Capture
 from ..exception_rules import matches
 from ..frame import Frame
 from ..protocol import is_same, iterate
@@ -151,7 +151,7 @@ def _before_with(cap: Capture, frame: Frame, arg: Any) -> None:
     enter, leave = methods
     assert enter is not None and leave is not None
     frame.stack.append(leave)
-    frame.stack.append(call(cap, enter, [], {}))
+    frame.stack.append(call(cap, enter, [], {}, DIRECT))
 
 
 @op("WITH_EXCEPT_START")

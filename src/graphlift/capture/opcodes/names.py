@@ -19,7 +19,7 @@ from ..attributes import (
     write_cell,
 )
 from ..breaks import Break, Raised
-from ..capture import Capture
+from ..capture import DIRECT, Capture
 from ..frame import Frame
 from ..protocol import (
     del_item,
@@ -224,15 +224,14 @@ def _swap(cap: Capture, frame: Frame, n: int) -> None:
 
 @op("LOAD_ATTR")
 def _load_attr(cap: Capture, frame: Frame, name: str) -> None:
-    stack = frame.stack
-    stack[-1] = get_attr(cap, stack[-1], name)
+    obj = frame.stack.pop()
+    frame.stack.append(get_attr(cap, obj, name, DIRECT))
 
 
 @op("LOAD_METHOD")
 def _load_method(cap: Capture, frame: Frame, name: str) -> None:
     # The attribute is bound already, so the second slot stays NULL; a stub restores the same two slots.
-    bound = get_attr(cap, frame.stack[-1], name)
-    frame.stack.pop()
+    bound = get_attr(cap, frame.stack.pop(), name, DIRECT)
     frame.stack += [NULL, bound] if NULL_FIRST else [bound, NULL]
 
 
@@ -250,7 +249,7 @@ def _load_super_attr(cap: Capture, frame: Frame, arg: tuple[str, bool, bool]) ->
 @op("STORE_ATTR")
 def _store_attr(cap: Capture, frame: Frame, name: str) -> None:
     value, obj = frame.popn(2)
-    set_attr(cap, obj, name, value)
+    set_attr(cap, obj, name, value, DIRECT)
 
 
 @op("DELETE_ATTR")
@@ -261,13 +260,13 @@ def _delete_attr(cap: Capture, frame: Frame, name: str) -> None:
 @op("BINARY_SUBSCR")
 def _binary_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
     container, index = frame.popn(2)
-    frame.stack.append(get_item(cap, container, index))
+    frame.stack.append(get_item(cap, container, index, DIRECT))
 
 
 @op("STORE_SUBSCR")
 def _store_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
     value, container, index = frame.popn(3)
-    set_item(cap, container, index, value)
+    set_item(cap, container, index, value, DIRECT)
 
 
 @op("DELETE_SUBSCR")
@@ -279,10 +278,10 @@ def _delete_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
 @op("BINARY_SLICE")
 def _binary_slice(cap: Capture, frame: Frame, arg: Any) -> None:
     container, start, stop = frame.popn(3)
-    frame.stack.append(get_item(cap, container, make_slice(cap, [start, stop])))
+    frame.stack.append(get_item(cap, container, make_slice(cap, [start, stop]), DIRECT))
 
 
 @op("STORE_SLICE")
 def _store_slice(cap: Capture, frame: Frame, arg: Any) -> None:
     value, container, start, stop = frame.popn(4)
-    set_item(cap, container, make_slice(cap, [start, stop]), value)
+    set_item(cap, container, make_slice(cap, [start, stop]), value, DIRECT)

@@ -6,11 +6,12 @@ Always: a handler leaves exactly the stack that the interpreter would leave.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ..assumed import branch
 from ..breaks import Exhausted
-from ..capture import Capture
+from ..capture import DIRECT, Capture, Link
 from ..frame import Frame, IteratorVar
 from ..protocol import (
     binary,
@@ -38,14 +39,14 @@ from .table import Handler, op
 def _binary_op(cap: Capture, frame: Frame, symbol: str) -> None:
     left, right = frame.popn(2)
     if symbol.endswith("=") and symbol not in ("==", "<=", ">=", "!="):
-        frame.stack.append(inplace(cap, symbol[:-1], left, right))
+        frame.stack.append(inplace(cap, symbol[:-1], left, right, DIRECT))
     else:
-        frame.stack.append(binary(cap, symbol, left, right))
+        frame.stack.append(binary(cap, symbol, left, right, link=DIRECT))
 
 
 def _unary_handler(symbol: str) -> Handler:
     def handler(cap: Capture, frame: Frame, arg: Any) -> None:
-        frame.stack[-1] = unary(cap, symbol, frame.stack[-1])
+        frame.stack.append(unary(cap, symbol, frame.stack.pop(), DIRECT))
 
     return handler
 
@@ -57,18 +58,18 @@ op("UNARY_INVERT")(_unary_handler("~"))
 
 @op("UNARY_NOT")
 def _unary_not(cap: Capture, frame: Frame, arg: Any) -> None:
-    frame.stack[-1] = ConstVar(not truth(cap, frame.stack[-1]))
+    frame.stack.append(ConstVar(not truth(cap, frame.stack.pop(), DIRECT)))
 
 
 @op("TO_BOOL")
 def _to_bool(cap: Capture, frame: Frame, arg: Any) -> None:
-    frame.stack[-1] = ConstVar(branch(cap, frame, frame.stack[-1], frame.pc + 1))
+    frame.stack.append(ConstVar(branch(cap, frame, frame.stack.pop(), frame.pc + 1)))
 
 
 @op("COMPARE_OP")
 def _compare_op(cap: Capture, frame: Frame, symbol: str) -> None:
     left, right = frame.popn(2)
-    frame.stack.append(compare(cap, symbol, left, right))
+    frame.stack.append(compare(cap, symbol, left, right, DIRECT))
 
 
 @op("IS_OP")
@@ -77,10 +78,14 @@ def _is_op(cap: Capture, frame: Frame, invert: bool) -> None:
     frame.stack.append(ConstVar(is_same(cap, left, right) != bool(invert)))
 
 
+#: What `in`, and `not in`, make of the value of a ``__contains__``.
+_CONTAINED = [Link((ConstVar(of_truth),)) for of_truth in (operator.truth, operator.not_)]
+
+
 @op("CONTAINS_OP")
 def _contains_op(cap: Capture, frame: Frame, invert: bool) -> None:
     item, container = frame.popn(2)
-    frame.stack.append(ConstVar(contains(cap, container, item) != bool(invert)))
+    frame.stack.append(ConstVar(contains(cap, container, item, _CONTAINED[invert]) != bool(invert)))
 
 
 # --- jumps ------------------------------------------------------------------------------------------------------------------

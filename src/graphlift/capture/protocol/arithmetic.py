@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from ...guards import ABSENT
+from .. import polyfills
 from ..attributes import is_python, python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special
-from ..capture import Capture, NotConst
+from ..capture import Capture, Link, NotConst
 from ..trackers import (
     ConstVar,
     DictVar,
@@ -27,6 +28,7 @@ from ..trackers import (
     FloatVar,
     ListVar,
     ObjectVar,
+    OpaqueVar,
     SetVar,
     SizeVar,
     TensorVar,
@@ -34,7 +36,7 @@ from ..trackers import (
     TupleVar,
     describe,
 )
-from .comparison import OPERATORS, is_set, is_tuple, require_known
+from .comparison import NUMBERS, OPERATORS, is_set, is_tuple, require_known
 from .iteration import (
     change_list,
     change_set,
@@ -93,8 +95,10 @@ UNARY_OPERATORS: dict[type, Callable[[Capture, str, Any], Tracker]] = {}
 INPLACE_OPERATORS: dict[type, Callable[[Capture, str, Tracker, Tracker], Tracker]] = {}
 
 
-def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str = "") -> Tracker:
-    """``left <symbol> right``; ``shown``: the operator that a TypeError names."""
+def binary(
+    cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str = "", link: Link | None = None
+) -> Tracker:
+    """``left <symbol> right``; ``shown``: the operator that a TypeError names; ``link``: the result of the instruction."""
     left, right = cap.realize(left), cap.realize(right)
     fn, name, reflected = BINARY[symbol]
     kinds = (type(left), type(right))
@@ -125,15 +129,20 @@ def binary(cap: Capture, symbol: str, left: Tracker, right: Tracker, shown: str 
     if symbol == "*":
         _check_count(cap, left, right)
         _check_count(cap, right, left)
-    for obj, method, other in order:
-        result = _try_special(cap, obj, method, other)
-        if result is not None:
+    refusal = f"unsupported operand type(s) for {shown or _SHOWN.get(symbol, symbol)}: '{left_type.__name__}' and '{right_type.__name__}'"
+    while order:
+        obj, method, other = order.pop(0)
+        if not _may_answer(cap, obj, method, other):
+            continue
+        if type(obj) is TensorVar:
+            raise Break("unsupported-call", f"{method} of a tensor with a {describe(other)}")
+        last = link is not None and OpaqueVar not in kinds and not any(_may_answer(cap, *it) for it in order)
+        finish = Link((ConstVar(polyfills.answered), ConstVar(refusal))) if last else None
+        result = call_special(cap, obj, method, [other], finish)
+        if not (type(result) is ConstVar and result.value is NotImplemented):
             return result
     require_known(left, right)
-    raise cap.raise_(
-        TypeError,
-        f"unsupported operand type(s) for {shown or _SHOWN.get(symbol, symbol)}: '{left_type.__name__}' and '{right_type.__name__}'",
-    )
+    raise cap.raise_(TypeError, refusal)
 
 
 #: Operators that a TypeError shows by another name.
@@ -185,15 +194,13 @@ def _refuses(cap: Capture, operand: Tracker) -> bool:
     )
 
 
-def _try_special(cap: Capture, obj: Tracker, method: str, other: Tracker) -> Tracker | None:
-    if type(obj) is TensorVar and _refuses(cap, other):
-        return None
+def _may_answer(cap: Capture, obj: Tracker, method: str, other: Tracker) -> bool:
+    """Whether an operand has a method that may give the result."""
     if type(obj) is TensorVar:
-        raise Break("unsupported-call", f"{method} of a tensor with a {describe(other)}")
-    if cap.type_attr(python_type(obj), method) is ABSENT:
-        return None
-    result = call_special(cap, obj, method, [other])
-    return None if type(result) is ConstVar and result.value is NotImplemented else result
+        return not _refuses(cap, other)
+    if type(obj) is ConstVar and type(obj.value) in NUMBERS and type(other) is ObjectVar:
+        return other.payload is not None
+    return cap.type_attr(python_type(obj), method) is not ABSENT
 
 
 def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker | None:
@@ -243,7 +250,7 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
     return None
 
 
-def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
+def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker, link: Link | None = None) -> Tracker:
     """``left <symbol>= right``: the value that the name is then bound to."""
     left, right = cap.realize(left), cap.realize(right)
     fn, name = INPLACE[symbol]
@@ -291,10 +298,10 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
             return result
     if type(left) is ConstVar and type(right) is ConstVar:
         return evaluate(cap, fn, left.value, right.value)
-    return binary(cap, symbol, left, right, f"{symbol}=")
+    return binary(cap, symbol, left, right, f"{symbol}=", link)
 
 
-def unary(cap: Capture, symbol: str, operand: Tracker) -> Tracker:
+def unary(cap: Capture, symbol: str, operand: Tracker, link: Link | None = None) -> Tracker:
     operand = cap.realize(operand)
     fn, name = UNARY[symbol]
     if type(operand) in UNARY_OPERATORS:
@@ -308,4 +315,4 @@ def unary(cap: Capture, symbol: str, operand: Tracker) -> Tracker:
             TypeError,
             f"bad operand type for {'abs()' if symbol == 'abs' else f'unary {symbol}'}: '{python_type(operand).__name__}'",
         )
-    return call_special(cap, operand, name, [])
+    return call_special(cap, operand, name, [], link)

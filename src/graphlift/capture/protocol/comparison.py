@@ -19,10 +19,11 @@ import torch
 from ...fake import value_of
 from ...guards import ABSENT, DistinctTensors, IdIs
 from ...shapes.expr import Relation
+from .. import polyfills
 from ..attributes import is_python, python_type
 from ..breaks import Break
 from ..calls import call_special
-from ..capture import Capture
+from ..capture import Capture, Link
 from ..constants import NUMPY_SCALARS, is_number
 from ..overriding import is_customized
 from ..rules import RULES
@@ -67,8 +68,12 @@ OPERATORS: dict[type, Callable[[Capture, str, Tracker, Tracker], Tracker]] = {}
 TRUTHS: dict[type, Callable[[Capture, Any], bool]] = {}
 
 
-def truth(cap: Capture, value: Tracker) -> bool:
-    """``bool(value)``."""
+#: The value of a ``__bool__`` as an object of that truth, for the instruction that asked.
+_TRUTH = Link((ConstVar(polyfills.Truth),))
+
+
+def truth(cap: Capture, value: Tracker, link: Link | None = None) -> bool:
+    """``bool(value)``; ``link``: for the instruction to act on."""
     value = cap.realize(value)
     kind = type(value)
     if kind in TRUTHS:
@@ -102,7 +107,7 @@ def truth(cap: Capture, value: Tracker) -> bool:
     if kind is ObjectVar:
         cls = value.cls  # type: ignore[attr-defined]
         if cap.type_attr(cls, "__bool__") is not ABSENT:
-            given = cap.realize(call_special(cap, value, "__bool__", []))
+            given = cap.realize(call_special(cap, value, "__bool__", [], link and _TRUTH))
             if python_type(given) is not bool:
                 text = f"__bool__ should return bool, returned {python_type(given).__name__}"
                 raise cap.raise_(TypeError, text)
@@ -145,8 +150,8 @@ def _is_number(tracker: Tracker) -> bool:
     return _varies(tracker) or type(tracker) is ConstVar and is_number(tracker.value)
 
 
-def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:
-    """``left <symbol> right`` for the six rich comparisons."""
+def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker, link: Link | None = None) -> Tracker:
+    """``left <symbol> right`` for the six rich comparisons; ``link``: the result of the instruction."""
     left, right = cap.realize(left), cap.realize(right)
     fn, name, reflected = COMPARE[symbol]
     if type(left) is ConstVar and type(right) is ConstVar:
@@ -172,13 +177,19 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     if left_type is not right_type and left_type in right_type.__mro__:
         order.reverse()
     negated, refused = False, 0
+    names = f"'{left_type.__name__}' and '{right_type.__name__}'"
+    refusal: Any = f"'{symbol}' not supported between instances of {names}"
+    if symbol in ("==", "!="):
+        refusal = symbol == "!="
     for obj, method, other in order:
         if type(obj) is not ObjectVar:
             continue
         raw = cap.type_attr(obj.cls, method)
         refused += isinstance(raw, types.FunctionType)
         if isinstance(raw, types.FunctionType) or (type(raw) is types.WrapperDescriptorType and raw in RULES):
-            result = call_special(cap, obj, method, [other])
+            last = link and _refuses(cap, obj, other, reflected if obj is left else name)
+            finish = Link((ConstVar(polyfills.answered), ConstVar(refusal))) if last else None
+            result = call_special(cap, obj, method, [other], finish)
             if not (type(result) is ConstVar and result.value is NotImplemented):
                 return result
         elif raw is object.__ne__ and is_python(cap, obj, "__eq__"):
@@ -201,10 +212,22 @@ def compare(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker
     if symbol in ("==", "!="):
         return ConstVar(_identity_equal(cap, left, right) == (symbol == "=="))
     require_known(left, right)
-    raise cap.raise_(
-        TypeError,
-        f"'{symbol}' not supported between instances of '{python_type(left).__name__}' and '{python_type(right).__name__}'",
-    )
+    raise cap.raise_(TypeError, refusal)
+
+
+#: Their comparisons, and their operators on numbers, know nothing of instances of other classes.
+NUMBERS = frozenset((int, bool, float, complex, type(None)))
+
+
+def _refuses(cap: Capture, asked: ObjectVar, other: Tracker, method: str) -> bool:
+    """Whether ``other`` surely does not answer a comparison that ``asked`` did not, and is not the same object."""
+    if asked.payload is not None:
+        return False
+    if type(other) is ConstVar:
+        return type(other.value) in NUMBERS or type(other.value) is str
+    ordered = method not in ("__eq__", "__ne__")
+    plain = type(other) is ObjectVar and other.payload is None
+    return plain and ordered and cap.type_attr(python_type(other), method) is getattr(object, method)
 
 
 def _compare_ids(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracker:

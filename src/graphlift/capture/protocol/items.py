@@ -17,7 +17,7 @@ from ...guards import ABSENT, SeqItem
 from ..attributes import find_attr, get_attr, is_python, python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special, known_index
-from ..capture import Capture, NotConst
+from ..capture import Capture, Link, NotConst
 from ..constants import PLAIN_CONSTANTS
 from ..trackers import (
     ConstVar,
@@ -40,8 +40,8 @@ from .indexing import has_size, view_at
 from .iteration import change_list, evaluate, get_iter, iterate, rest
 
 
-def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
-    """``item in container``."""
+def contains(cap: Capture, container: Tracker, item: Tracker, link: Link | None = None) -> bool:
+    """``item in container``; ``link``: what the instruction makes of the value of a ``__contains__``."""
     container, item = cap.realize(container), cap.realize(item)
     kind = type(container)
     if kind is ConstVar and type(item) is ConstVar:
@@ -58,7 +58,7 @@ def contains(cap: Capture, container: Tracker, item: Tracker) -> bool:
     if kind is ObjectVar:
         raw = cap.type_attr(container.cls, "__contains__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
-            return truth(cap, call_special(cap, container, "__contains__", [item]))
+            return truth(cap, call_special(cap, container, "__contains__", [item], link))
         if container.payload is not None and raw is not ABSENT:  # type: ignore[attr-defined]
             return contains(cap, container.payload, item)  # type: ignore[attr-defined]
     if kind is OpaqueVar:
@@ -88,8 +88,8 @@ def tensor_index(cap: Capture, index: Tracker) -> Tracker:
     return index
 
 
-def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
-    """``container[index]``."""
+def get_item(cap: Capture, container: Tracker, index: Tracker, link: Link | None = None) -> Tracker:
+    """``container[index]``; ``link``: the result of the instruction."""
     container, index = cap.realize(container), cap.realize(index)
     kind = type(container)
     if kind is TensorVar and has_size(index):
@@ -117,7 +117,7 @@ def get_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     if kind is ObjectVar:
         raw = cap.type_attr(container.cls, "__getitem__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
-            return call_special(cap, container, "__getitem__", [index])
+            return call_special(cap, container, "__getitem__", [index], link)
         if container.payload is not None and raw is not ABSENT:  # type: ignore[attr-defined]
             return _payload_item(cap, container, index)  # type: ignore[arg-type]
         if container.payload is not None:  # type: ignore[attr-defined]
@@ -217,8 +217,10 @@ def _sequence_item(cap: Capture, container: Tracker, index: Tracker) -> Tracker:
     return found
 
 
-def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -> None:
-    """``container[index] = value``."""
+def set_item(
+    cap: Capture, container: Tracker, index: Tracker, value: Tracker, link: Link | None = None
+) -> None:
+    """``container[index] = value``; ``link``: all that the instruction does."""
     container, index = cap.realize(container), cap.realize(index)
     kind = type(container)
     if kind is ListVar:
@@ -246,7 +248,7 @@ def set_item(cap: Capture, container: Tracker, index: Tracker, value: Tracker) -
     elif kind is ObjectVar:
         raw = cap.type_attr(container.cls, "__setitem__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
-            call_special(cap, container, "__setitem__", [index, value])
+            call_special(cap, container, "__setitem__", [index, value], link)
         elif container.payload is not None and raw is not ABSENT:  # type: ignore[attr-defined]
             set_item(cap, container.payload, index, value)  # type: ignore[attr-defined]
         elif raw is not ABSENT and raw is not None:

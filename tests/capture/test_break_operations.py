@@ -1,0 +1,315 @@
+"""A graph break inside a function that an operation leads to: as eager, and the regions on both sides are the caller's.
+
+In: forms of operations, ways in which what they lead to goes on after the break, and places around the operation. Out:
+values, effects in order, exceptions with their lines, all as eager; and the number of graphs, that of a plain call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import sys
+import traceback
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import graphlift
+from benchmarks.compilers import Compiler
+from tests.equality import assert_equal
+
+LOG: list[Any] = []
+GENERATED = __file__.replace(".py", "_generated.py")
+
+
+def shown(value: Any) -> Any:
+    return value if isinstance(value, (int, str, bool, type(None))) else type(value).__name__
+
+
+def of_what(error: Exception) -> Any:
+    """What an AttributeError says that it is of; from 3.12 on that depends on whether the interpreter ran hot."""
+    if sys.version_info >= (3, 12):
+        return None
+    return getattr(error, "name", 0), shown(getattr(error, "obj", 0))
+
+
+class Answer:
+    """What an operation leads to: it computes, breaks, and goes on in one of the `WAYS`."""
+
+    def __init__(self, x: Tensor, way: str) -> None:
+        vars(self).update(x=x, way=way)
+
+    def act(self, name: str, given: Any = 1, special: Any = None) -> Any:
+        y = vars(self)["x"] + given
+        LOG.append((name, "before"))
+        graphlift.graph_break()
+        z = y * 2
+        LOG.append((name, "after", shown(given)))
+        return WAYS[vars(self)["way"]](z) if special is None else special(z, vars(self)["way"])
+
+
+def raising(error: Callable[[], Exception]) -> Callable[[Tensor], Any]:
+    def way(value: Tensor) -> Any:
+        raise error()
+
+    return way
+
+
+#: How the callee goes on after the break.
+WAYS: dict[str, Callable[[Tensor], Any]] = {
+    "value": lambda value: value,
+    "again": lambda value: (graphlift.graph_break(), value + 1)[1],
+    "refuses": lambda value: NotImplemented,
+    "odd": lambda value: 3,
+    "fails": raising(lambda: ValueError("bad")),
+    "misses": raising(lambda: AttributeError("gone")),
+    "misses a name": raising(lambda: AttributeError("gone", name="other", obj=3)),
+    "ends": raising(StopIteration),
+}
+
+
+def as_truth(value: Tensor, way: str) -> Any:
+    return True if way == "value" else [True] if way == "refuses" else WAYS[way](value)
+
+
+class Operand(Answer):
+    def method(self) -> Any:
+        return self.act("method")
+
+    @property
+    def prop(self) -> Any:
+        return self.act("get")
+
+    @prop.setter
+    def prop(self, value: Any) -> None:
+        self.act("set", value)
+
+    def __neg__(self) -> Any:
+        return self.act("neg")
+
+    def __add__(self, other: Any) -> Any:
+        return self.act("add", 2)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self.act("rsub", 2)
+
+    def __lt__(self, other: Any) -> Any:
+        return self.act("lt", 2)
+
+    def __eq__(self, other: Any) -> Any:
+        return self.act("eq", 2)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.act("getitem", 2)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.act("setitem", value)
+
+    def __contains__(self, item: Any) -> Any:
+        return self.act("contains", 2, as_truth)
+
+    def __bool__(self) -> bool:
+        return self.act("bool", 2, as_truth)  # type: ignore[no-any-return]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.act("call", *args)
+
+    def __enter__(self) -> Any:
+        return self.act("enter")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
+        LOG.append(("exit", kind))
+
+
+class Hooked(Operand):
+    """A lookup that misses asks `__getattr__`; what is set goes through `__setattr__`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.act(f"getattr {name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.act(f"setattr {name}", value)
+
+
+class Through(Operand):
+    def __getattribute__(self, name: str) -> Any:
+        if name != "shown":
+            return object.__getattribute__(self, name)
+        return Answer.act(self, "getattribute")
+
+
+class Descriptor:
+    def __get__(self, obj: Any, cls: Any) -> Any:
+        return obj.act("descriptor")
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        obj.act("set descriptor", value)
+
+
+class Described(Operand):
+    shown = Descriptor()
+
+
+class Module(torch.nn.Module, Operand):
+    """Its `__getattr__` is torch's."""
+
+    def __init__(self, x: Tensor, way: str) -> None:
+        super().__init__()
+        Answer.__init__(self, x, way)
+
+    __setattr__ = object.__setattr__
+    __call__ = Operand.__call__
+
+
+class Made(Answer):
+    def __init__(self, x: Tensor, way: str) -> None:
+        Answer.__init__(self, x, way)
+        self.act("init")
+
+
+#: A class and what a statement does with an instance `t`.
+FORMS: dict[str, tuple[Any, str]] = {
+    "method": (Operand, "r = t.method()"),
+    "property": (Operand, "r = t.prop"),
+    "property of a module": (Module, "r = t.prop"),
+    "property behind a hook": (Hooked, "r = t.prop"),
+    "called property": (Operand, "r = t.prop.add(1)"),
+    "set property": (Operand, "t.prop = x"),
+    "getattr": (Hooked, "r = t.other"),
+    "setattr": (Hooked, "t.other = x"),
+    "getattribute": (Through, "r = t.shown"),
+    "descriptor": (Described, "r = t.shown"),
+    "set descriptor": (Described, "t.shown = x"),
+    "negative": (Operand, "r = -t"),
+    "add": (Operand, "r = t + 1"),
+    "reflected": (Operand, "r = 1 - t"),
+    "add in place": (Operand, "r = t; r += 1"),
+    "less": (Operand, "r = t < 1"),
+    "equal": (Operand, "r = t == 1"),
+    "item": (Operand, "r = t[0]"),
+    "slice": (Operand, "r = t[0:1]"),
+    "set item": (Operand, "t[0] = x"),
+    "set slice": (Operand, "t[0:1] = x"),
+    "contains": (Operand, "r = 1 in t"),
+    "not contains": (Operand, "r = 1 not in t"),
+    "not": (Operand, "r = not t"),
+    "if": (Operand, "r = 1 if t else 2"),
+    "while": (Operand, "r = [1]\n{indent}while t and len(r) < 2: r.append(1)"),
+    "and": (Operand, "r = bool(x is None or t and 2)"),
+    "call": (Operand, "r = t(1)"),
+    "with": (Operand, "with t as r: LOG.append('inside')"),
+    "init": (Made, "r = type(t)(x, WAY)"),
+    "argument": (Operand, "r = torch.stack([t.prop * 1, x])"),
+    "nested": (Operand, "r = t[t.prop, 1 if t else 2]"),
+}
+#: Forms whose result leads to others, and those that have two breaks.
+DEEPER = {"and", "while", "nested", "init"}
+
+AROUND = {
+    "bare": "{form}",
+    "tried": """\
+try:
+        {form}
+    except Exception as error:
+        LOG.append((type(error), str(error), of_what(error)))
+        r = y + 1
+    else:
+        y = y + 2
+    finally:
+        LOG.append("finally")
+        y = y * 2""",
+    "managed": """\
+for i in range(2):
+        with torch.no_grad():
+            y = y + i
+            {form}
+            LOG.append(torch.is_grad_enabled())""",
+}
+
+
+def source(form: str, around: str) -> str:
+    indent = {"bare": " " * 4, "tried": " " * 8, "managed": " " * 12}[around]
+    statement = FORMS[form][1].format(indent=indent).replace("WAY", "vars(t)['way']")
+    body = AROUND[around].format(form=statement)
+    return f"""
+def inner(t, x):
+    r, y = None, x - 1
+    {body}
+    z = y * 3
+    return r, z, x + z
+"""
+
+
+def made(form: str, around: str) -> FunctionType:
+    """The function, in a file that tracebacks show."""
+    filename = f"{GENERATED}/{form}/{around}"
+    text = source(form, around)
+    linecache.cache[filename] = len(text), None, text.splitlines(True), filename
+    space: dict[str, Any] = {"torch": torch, "LOG": LOG, "of_what": of_what}
+    exec(compile(text, filename, "exec"), space)
+    return space["inner"]  # type: ignore[no-any-return]
+
+
+def outside(inner: Any, cls: Any) -> Any:
+    def caller(x: Tensor, way: str, t: Any) -> Any:
+        return inner(t, x + 1)
+
+    return caller
+
+
+def inside(inner: Any, cls: Any) -> Any:
+    def caller(x: Tensor, way: str, t: Any) -> Any:
+        y = x * 2
+        made = cls(y, way)
+        return inner(made, y), y - 1
+
+    return caller
+
+
+def lines(error: BaseException) -> list[Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    behind = [lines(e) for e in (error.__cause__, error.__context__) if e is not None]
+    return [(f.name, f.lineno) for f in frames if f.filename.startswith(__file__[:-3])] + behind
+
+
+def outcome(fn: Any, cls: Any, way: str, value: float) -> Any:
+    LOG.clear()
+    x = torch.arange(3.0) + value
+    t = cls(x, way if cls is not Made else "value")
+    LOG.clear()
+    try:
+        result: Any = fn(x, way, t)
+    except Exception as error:
+        result = "raised", type(error), str(error), of_what(error), lines(error)[1:]
+    if isinstance(result, tuple) and isinstance(result[0], Answer):
+        result = shown(result[0]), *result[1:]
+    return result, list(LOG)
+
+
+def check(form: str, around: str, way: str, caller: Any, compiler: Compiler) -> None:
+    cls = FORMS[form][0]
+    fn = caller(made(form, around), cls)
+    compiled = compiler.compile(fn, backend=lambda gm, inputs: gm.forward)
+    for value in (1.0, 2.0):
+        expected = outcome(fn, cls, way, value)
+        assert_equal(outcome(compiled, cls, way, value), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_as_eager(form: str, compiler: Compiler) -> None:
+    callers = itertools.cycle((outside, inside))
+    for around, way in itertools.product(AROUND, WAYS):
+        check(form, around, way, next(callers), compiler)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in DEEPER])
+def test_keeps_the_regions_of_the_caller(form: str) -> None:
+    """The operations before the operation and those before the break are one graph, and so are those behind."""
+    cls = FORMS[form][0]
+    fn = inside(made(form, "bare"), cls)
+    x = torch.arange(3.0)
+    assert graphlift.explain(fn)(x, "value", cls(x, "value")).graph_count == 2
