@@ -80,7 +80,7 @@ def test_what_a_backward_freed_is_let_go() -> None:
     x, w = torch.nn.Parameter(torch.randn(4, 4)), torch.nn.Parameter(torch.randn(4, 4))  # so it is one node
     first, second = compiled(x, w)
     kept = first.grad_fn.next_functions[0][0].kept
-    held = [weakref.ref(keeper) for keeper, _ in kept.values()]
+    held = [weakref.ref(keeper) for keeper, _ in kept.groups.values()]
     del kept
     first.backward()
     assert sum(ref() is not None for ref in held) == 1

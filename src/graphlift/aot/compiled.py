@@ -29,8 +29,8 @@ from .nodes import Node, Nodes, add_nodes
 from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
-from .release import Release, freed_as_one, tangents_that_need
-from .saved import bits, members
+from .release import EVERYTHING, Release, freed_as_one, tangents_that_need
+from .saved import Part, bits, members
 from .segments import Segment, Watched, until
 from .training import Again, Backward, Backwards, Layout, add_ports, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
@@ -274,23 +274,27 @@ def _build_training(
     partitioned = time.perf_counter()
     compiled = fw(forward, _fakes(inputs, joint))
 
-    def compile_backward(here: tuple[bool, ...] | None, stops: tuple[int, ...]) -> Backward:
-        if here is None:
+    every = (1 << len(trace.tangents)) - 1
+
+    def compile_backward(here: int, stops: tuple[int, ...], wanted: int) -> Backward:
+        if here == every and not stops and wanted == EVERYTHING:
             return Backward(bw(forms["backward"], _fakes(backward_inputs, joint)), forms["backward"])
-        ends = [marks[c] for c in stops]
-        ops, grads = until(handover.backward, trace.grads[:count], marks, ends)
+        leads = [g if wanted >> k & 1 else None for k, g in enumerate(trace.grads)]
+        ends = [marks[c] if wanted >> count + c & 1 else None for c in stops]
+        ops, grads = until(handover.backward, leads[:count], marks, ends)
         beyond = [v for v in ends if v is not None]
-        came = [*here, *(False for _ in beyond)]
-        ops, grads = without(ops, [*trace.tangents, *beyond], grads, came)
-        absent = {v for v, came in zip(trace.tangents, here, strict=True) if not came}
-        if joint.segments.several:  # what others need may be freed
-            needed = {v for op in ops for v in inputs_of(op)} | {*grads}
-            absent |= {v for _, v in handover.saved() if v not in needed}
+        came = [bool(here >> n & 1) for n in range(len(trace.tangents))]
+        ops, grads = without(ops, [*trace.tangents, *beyond], grads, [*came, *(False for _ in beyond)])
+        absent = {v for v, there in zip(trace.tangents, came, strict=True) if not there}
+        needed = {v for op in ops for v in inputs_of(op)} | {*grads}  # what others need may be freed
+        absent |= {v for _, v in handover.saved() if v not in needed}
         used = tuple([k for k, (_, v) in enumerate(backward_inputs) if v not in absent])
         inputs = [backward_inputs[k] for k in used]
         graph = emit(inputs, ops, grads, "backward", joint.sizes)
         return Backward(bw(graph, _fakes(inputs, joint)), graph, used)
 
+    specs = [t.spec for t in trace.tangents]
+    backwards = Backwards(compile_backward, specs, around.symbols, joint.constants)
     src = Source("def run(*i):")
     # Hooks on saved tensors get to see what eager saves, and anomaly detection every gradient, so eager it is.
     src.names["saved_hooks"] = torch._C._autograd._top_saved_tensors_default_hooks
@@ -302,18 +306,11 @@ def _build_training(
     extra = add_prologue(src, around)
     if joint.segments.several:
         text = ""
-        add_nodes(
-            src, handover.nodes(compiled, Backwards(compile_backward), gm, _refusal(joint)), around, extra
-        )
+        add_nodes(src, handover.nodes(compiled, backwards, gm, _refusal(joint)), around, extra)
     else:
         again = Again(gm, handover.layout, _correspondence(around), _refusal(joint))
-        text = _add_node(
-            src,
-            around,
-            extra,
-            handover.layout,
-            make_apply(compiled, compile_backward, handover.layout, again),
-        )
+        made = make_apply(compiled, backwards, handover.layout, again)
+        text = _add_node(src, around, extra, handover.layout, made)
     result = _assemble(src, forms, gm, joint, compiled, partitioned)
     result.source = text + "\n" + result.source
     result.saved_bytes, result.recomputed = split.saved_bytes, split.recomputed
@@ -327,7 +324,7 @@ def _add_node(
 ) -> str:
     """Statements that run the region as one node; gives the source of its forward and backward."""
     src.names["apply"], text = made
-    slots = [k for k, _ in layout.tangents]
+    slots = layout.tangents
     if around.grad_mode and not extra and _straight(around) and len(slots) == 1:
         src.add(f"return apply({arguments(layout)})")
     elif around.grad_mode:
@@ -447,14 +444,17 @@ class _Handover:
         outputs = len(differentiable)
         slots = [k for k, d in enumerate(differentiable) if d]
         count = len(joint.leaves) + len(around.bases)
-        release = None if freed_as_one(joint.parts, len(trace.tangents)) else self._release()
+        apart = not freed_as_one([mask for mask, _ in joint.parts], len(trace.tangents))
+        release = self._release() if apart else self._release_at_once(joint.parts, len(self.saved()))
         return Layout(
             constants=tuple(joint.constants),
             outputs=outputs,
             non_differentiable=tuple(k for k, d in enumerate(differentiable) if not d),
             saved_inputs=tuple(k for k, _ in self.saved_inputs),
             saved_slots=tuple(k for k, _ in self.saved_slots),
-            tangents=tuple((k, t.spec) for k, t in zip(slots, trace.tangents, strict=True)),
+            tangents=tuple(slots),
+            release=release,
+            apart=apart,
             unconnected=joint.unconnected,
             leaves=tuple(
                 k < len(joint.leaves) and joint.parameters[k] and k not in joint.unconnected
@@ -462,8 +462,7 @@ class _Handover:
             ),
             symbols=around.symbols,
             tensors=count,
-            release=release,
-            watched=self._watched(joint.segments.nodes[0], release.needs if release is not None else None),
+            watched=self._watched(joint.segments.nodes[0], release.needs),
             reentrant=joint.reentrant,
             late=self.late,
         )
@@ -487,12 +486,11 @@ class _Handover:
             inputs=segments.count,
             tensors=len(joint.leaves),
             constants=tuple(joint.constants),
-            symbols=around.symbols,
             outputs=len(around.differentiable),
             saved=tuple(k for k, _ in self.saved_inputs),
             kept=tuple(k for k, _ in self.saved_slots),
             release=None if frees else release,
-            arriving=tuple((k, t.spec) for k, t in zip(slots, joint.trace.tangents, strict=True)),
+            arriving=tuple(slots),
             fw=fw,
             bw=bw,
             gm=gm,
@@ -507,6 +505,7 @@ class _Handover:
         inputs = tuple(k for k in members(segment.leads) if k < segments.count)
         to = 0 if segment.hands_on is None else segments.nodes[segment.hands_on].tangents
         between = [c for c in cuts if (t := segments.cuts[c].tangent) is not None and to >> t & 1]
+        saved = tuple(k for k, need in enumerate(release.needs) if need & segment.tangents)
         return Node(
             tangents=members(segment.tangents),
             inputs=inputs,
@@ -515,25 +514,30 @@ class _Handover:
             hands_on=segment.hands_on,
             between=tuple(between),
             watched=self._watched(segment, release.needs),
-            saved=tuple(k for k, need in enumerate(release.needs) if need & segment.tangents),
+            saved=saved,
+            release=self._release_at_once([p for p in release.parts if p[0] & segment.tangents], len(saved)),
         )
 
     def _frees_itself(self, segment: Segment) -> bool:
         """Whether a backward of any of its outputs frees all that its node saves, and nothing else."""
-        parts = self.joint.parts
+        parts = [mask for mask, _ in self.joint.parts]
         own = members(segment.tangents)
         inside = [bits(part >> t & 1 for t in own) for part in parts if part & segment.tangents]
         alone = not any(part & segment.tangents and part & ~segment.tangents for part in parts)
         return alone and bool(inside) and freed_as_one(inside, len(own))
 
-    def _watched(self, segment: Segment, needs: Sequence[int] | None) -> Watched:
+    def _watched(self, segment: Segment, needs: Sequence[int]) -> Watched:
         """What eager's backward needs unchanged and this one does not read. `needs`: of what is kept, by tangents."""
         joint = self.joint
         apart = {("i", k) for k in joint.changed_inputs() | joint.unconnected}
         apart |= {("o", m.slot) for m in joint.around.mutations}
         kept = [*(("i", k) for k, _ in self.saved_inputs), *(("o", k) for k, _ in self.saved_slots)]
-        apart |= {k for n, k in enumerate(kept) if needs is None or not segment.tangents & ~needs[n]}
+        apart |= {k for n, k in enumerate(kept) if not segment.tangents & ~needs[n]}
         return tuple(watched for watched in segment.watched if watched[:2] not in apart)
+
+    def _release_at_once(self, parts: Sequence[Part], saved: int) -> Release:
+        """Of a node that frees all it saved when its backward runs."""
+        return Release(tuple(parts), ((1 << len(self.joint.trace.tangents)) - 1,) * saved)
 
     def _release(self) -> Release:
         trace, saved = self.joint.trace, [v for _, v in self.saved()]

@@ -42,7 +42,9 @@ from .plan import (
 )
 from .record import Recorder
 from .saved import (
+    Part,
     eager_saved_bytes,
+    leading_to,
     needed_unchanged,
     nodes_behind,
     released_parts,
@@ -74,7 +76,7 @@ class Joint:
     storage_groups: list[tuple[int, ...]] = field(default_factory=list)
     sizes: SymbolTable | None = None  # None: every size is a number
     eager_saved_bytes: int = 0  # what eager's own backward would keep
-    parts: tuple[int, ...] = ()  # of eager's graph, by what a backward of each output frees
+    parts: tuple[Part, ...] = ()  # of eager's graph, by what a backward frees
     # Tangents whose backward goes through a reentrant checkpoint, as bits, and the inputs behind it.
     reentrant: tuple[int, tuple[int, ...]] | None = None
 
@@ -656,7 +658,7 @@ def _segments(
     region: Callable[[Any], Any],
     *,
     whole: bool,
-) -> tuple[Segments, tuple[int, ...]]:
+) -> tuple[Segments, tuple[Part, ...]]:
     """The nodes of the region, one if it is `whole`; and the parts of eager's graph by what a backward frees."""
     roots, count = traced.roots(), len(given.leaves) + len(given.bases)
     if not roots:
@@ -691,10 +693,9 @@ def _segments(
         return tuple((kind, k, needed[home]) for kind, k, home in homes if home in needed)
 
     solid = sum(1 << i for i in own if not _ends_there(given.real[i]))
-    found = find_segments(
-        roots, behind, {**ends, **stops}, Segments(count, cuts), 0 if whole else solid, watched
-    )
-    return found, released_parts(behind)
+    leads = leading_to(behind, {**ends, **stops})
+    found = find_segments(roots, behind, leads, Segments(count, cuts), 0 if whole else solid, watched)
+    return found, released_parts(behind, leads)
 
 
 def _ends_there(t: Tensor) -> bool:

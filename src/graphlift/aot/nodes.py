@@ -17,25 +17,21 @@ import torch
 from torch import Tensor, fx
 
 from ..data import dataclass
-from ..fake import Spec
-from ..fake.symbolic import spec_at
-from ..shapes.expr import Symbol
 from .late import Late
 from .plan import Surroundings
-from .release import Release, backward_under_way
+from .release import EVERYTHING, Release, backward_under_way
 from .saved import union
 from .segments import Cut, Watched
 from .training import (
     Backwards,
     add_ports,
-    arrive,
     differentiate,
     hooks_of,
     pass_over,
     refused,
     require_unchanged,
     runs_everything,
-    saved_tensors,
+    wanted_of,
     without_history,
 )
 from .wrapper import BELOW, Source, add_epilogue, keep_view
@@ -55,6 +51,7 @@ class Node:
     between: tuple[int, ...]  # the cuts that are outputs of that one
     watched: Watched
     saved: tuple[int, ...]  # which of what is saved its own backward reads
+    release: Release  # of these, where the region has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +66,11 @@ class Nodes:
     tensors: int  # inputs of the captured graph
     inputs: int  # of the compiled one, without sizes
     constants: tuple[Tensor, ...]
-    symbols: tuple[Symbol, ...]
     outputs: int
     saved: tuple[int, ...]
     kept: tuple[int, ...]
     release: Release | None  # None: a backward of a node frees what it saved
-    arriving: tuple[tuple[int, Spec], ...]  # for each tangent the output it belongs to and its layout
+    arriving: tuple[int, ...]  # for each tangent the output it belongs to
     fw: Callable[[list], Sequence]
     bw: Backwards
     gm: fx.GraphModule
@@ -170,7 +166,7 @@ class GraphliftRegion(torch.autograd.Function):
         named = {"i": call.given, "o": call.o}
         ctx.watched = [(weakref.ref(t), t._version) for name, k, _ in node.watched for t in (named[name][k],)]
         ctx.cuts = tensors[len(node.inputs) :] if node.hands_on is None else None
-        return tuple([call.o[nodes.arriving[t][0]] for t in node.tangents])
+        return tuple([call.o[nodes.arriving[t]] for t in node.tangents])
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -187,67 +183,55 @@ def _backward(ctx: Any, call: Call, n: int, g: Sequence[Tensor | None]) -> Seque
     here = 0 if handed is None else handed.at
     if handed is None:
         if not any(gradient is not None for gradient in g):
-            return pass_over(ctx, len(node.edges))
+            pass_over(ctx, node.release if nodes.release is None else None)
+            return (None,) * len(node.edges)
         handed = Waiting(nodes)
     for t, gradient in zip(node.tangents, g, strict=True):
         if gradient is not None:
             handed.came[t] = gradient
             here |= 1 << t
     handed.behind |= here
+    wanted = wanted_of(ctx, node.edges)
     if ctx.watched:
-        require_unchanged(ctx, here, node.edges, node.watched)
+        require_unchanged(ctx, here, wanted, node.watched)
     if nodes.release is None:
-        for k, t in zip(node.saved, saved_tensors(ctx), strict=True):
+        for k, t in zip(node.saved, node.release.unpack(ctx, here, wanted), strict=True):
             handed.saved[k] = t
-    if node.hands_on is not None and not any(map(call.is_asked_for, node.between)):
+    if node.hands_on is not None and wanted == EVERYTHING and not any(map(call.is_asked_for, node.between)):
         handed.at = union(1 << t for c in node.between if (t := nodes.cuts[c].tangent) is not None)
         call.hand_on((task, node.hands_on), handed)
         return (None,) * len(node.edges)
-    saved = handed.saved if nodes.release is None else nodes.release.take(call, handed.behind)
+    saved = handed.saved if nodes.release is None else nodes.release.take(call, handed.behind, wanted)
     if torch.is_grad_enabled():
-        return _again(ctx, call, n, handed.came)
+        return _again(ctx, call, n, handed.came, saved)
     if nodes.late is not None and nodes.late.changed(call.versions):
         if nodes.refusal is not None:
             nodes.late.refuse(nodes.refusal)
-        return without_history(_again(ctx, call, n, handed.came))
-    tangents = handed.came
-    for t, (_, spec) in enumerate(nodes.arriving):
-        gradient = tangents[t]
-        if gradient is not None and (gradient.stride() != spec.stride or _is_lazy(gradient)):
-            tangents[t] = _laid_out(gradient, spec, dict(zip(nodes.symbols, call.sizes, strict=True)))
-    arrived = tuple([t is not None for t in tangents])
-    args = [*saved, *tangents, *call.sizes, *nodes.constants]
-    with torch._C._ExcludeDispatchKeyGuard(BELOW):
-        try:
-            grads = nodes.bw.partial(arrived, node.cuts)(args)
-        except Exception as e:
-            grads = nodes.bw.failed(e, arrived, args, node.cuts)
+        return without_history(_again(ctx, call, n, handed.came, saved))
+    grads = nodes.bw(handed.came, saved, call.sizes, node.cuts, wanted)
     return [*[grads[k] for k in node.inputs], *grads[nodes.inputs :]]
 
 
-def _laid_out(t: Tensor, spec: Spec, env: dict[Symbol, int]) -> Tensor:
-    at = spec_at(spec, env)
-    return t if t.stride() == at.stride and not _is_lazy(t) else arrive(t, spec, at.shape, at.stride)  # type: ignore[arg-type]
-
-
-def _is_lazy(t: Tensor) -> bool:
-    """Whether its memory holds something else than its values."""
-    return t.is_conj() or t.is_neg()
-
-
-def _again(ctx: Any, call: Call, n: int, came: list[Tensor | None]) -> list[Tensor | None]:
+def _again(
+    ctx: Any,
+    call: Call,
+    n: int,
+    came: Sequence[Tensor | None],
+    saved: Sequence[Tensor | None],
+) -> list[Tensor | None]:
     """The backward under `create_graph=True`: differentiates the captured graph itself, from the cuts on."""
     nodes = call.nodes
     node = nodes.nodes[n]
     if nodes.refusal is not None:
         raise refused(nodes.refusal)
     cuts = ctx.cuts if ctx.cuts is not None else [call.cuts[c][0]() for c in node.cuts]
+    kept = dict(zip(nodes.saved, saved, strict=False))
     held = [t if isinstance(t, Tensor) else t() for t in call.inputs]
+    held = [kept.get(k) if t is None else t for k, t in enumerate(held)]
     if any(t is None for t in (*held, *cuts)):
         raise refused("it needs its inputs and outputs, of which some are gone")
     inputs = [t if k in node.inputs else t.detach() for k, t in enumerate(held) if t is not None]
-    slots = [slot for slot, _ in nodes.arriving]
-    arrived = [(nodes.again[slot], t) for slot, t in zip(slots, came, strict=True) if t is not None]
+    arrived = [(nodes.again[slot], t) for slot, t in zip(nodes.arriving, came, strict=True) if t is not None]
     found = differentiate(nodes.graph_from_cuts(n), [*inputs, *cuts], call.sizes, arrived)
     return [found.get(k) for k in (*node.inputs, *range(len(inputs), len(inputs) + len(cuts)))]
 
@@ -261,7 +245,7 @@ def add_nodes(src: Source, nodes: Nodes, around: Surroundings, extra: str) -> No
     for n, node in enumerate(nodes.nodes):
         given = [f"i[{k}]" for k in node.inputs] + [f"cut{c}" for c in node.cuts]
         src.add(f"apply({', '.join(['call', str(n), *given])})")
-        add_ports(src, [nodes.arriving[t][0] for t in node.tangents])
+        add_ports(src, [nodes.arriving[t] for t in node.tangents])
         _show(src, nodes, around, node.tangents)
     src.add("call.close()")
     add_epilogue(src, around, "o")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data import dataclass
 from .ir import Op, Value, inputs_of
-from .saved import bits, members, union
+from .saved import Part, bits, union
 
 _FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -25,10 +25,11 @@ _FREED = (
 )
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 backward_under_way: Callable[[], int] = torch._C._current_graph_task_id
+EVERYTHING = -1  # as a set: a backward that goes on to all that it can come to
 
 
 def freed_as_one(parts: Iterable[int], outputs: int) -> bool:
-    """Whether a backward of any output leaves none that could still go backward."""
+    """Whether a backward of any output leaves none that could still go backward. `parts`: the outputs of each."""
     pairs = [0] * outputs
     for part in parts:
         for k in range(outputs):
@@ -77,43 +78,76 @@ def keeper(tensors: Iterable[Tensor]) -> Tensor:
         return _Keeper.apply(_ANCHOR, *tensors)
 
 
+class Kept:
+    """What of one call is kept, those needed by the same tangents together, and which parts are freed, as bits."""
+
+    __slots__ = ("freed", "freeing", "groups", "task", "went")
+
+    def __init__(self, groups: dict[int, tuple[Tensor, list[int]]]) -> None:
+        self.groups = groups
+        self.freed = self.freeing = 0  # parts that are, and those freed by the backward under way
+        self.went, self.task = 0, None  # the tangents of that
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
-    """`parts`: the outputs behind which each part of eager's graph lies; `needs`: per saved value. Sets as bits.
+    """Which parts of eager's graph a backward frees.
 
-    `nodes`: there are several, of which one backward may come to more than one.
+    `parts`: the outputs behind which each lies, and what a backward comes to from there. `needs`: of each saved value,
+    the outputs. Sets are bits. `nodes`: there are several, of which one backward may come to more than one.
     """
 
-    parts: tuple[int, ...]
+    parts: tuple[Part, ...]
     needs: tuple[int, ...]
     nodes: bool = False
 
-    def keep(self, ctx: Any, saved: Sequence[Tensor]) -> None:
-        """Called by the forward: keeps the saved tensors, those needed by the same tangents together."""
+    def keep(self, holder: Any, saved: Sequence[Tensor]) -> None:
+        """Keeps the saved tensors in place of autograd."""
         groups: dict[int, list[int]] = {}
         for k, need in enumerate(self.needs):
             groups.setdefault(need, []).append(k)
-        ctx.freed = ctx.freeing = 0  # parts that are, and those freed by the backward under way
-        ctx.went, ctx.task = 0, None  # the tangents of that
-        ctx.kept = {need: (keeper([saved[k] for k in group]), group) for need, group in groups.items()}
+        kept = {need: (keeper([saved[k] for k in group]), group) for need, group in groups.items()}
+        holder.kept = Kept(kept)
 
-    def take(self, ctx: Any, wanted: int) -> list[Tensor | None]:
-        """Called by the backward of some tangents: what they need, else None. Raises: as eager, if freed."""
+    def take_over(self, ctx: Any) -> None:
+        """Keeps what autograd does, and is about to free. Raises: where that is done."""
+        # An output that holds itself would never be freed.
+        self.keep(ctx, [t.detach() if t.grad_fn is ctx else t for t in ctx.saved_tensors])
+
+    def unpack(self, ctx: Any, here: int, wanted: int) -> Sequence[Tensor | None]:
+        """As `take`, of what autograd keeps, which frees all at once."""
+        if wanted == EVERYTHING or keeps_graph():
+            try:
+                return ctx.saved_tensors
+            except RuntimeError:
+                if getattr(ctx, "kept", None) is None:
+                    raise
+        elif getattr(ctx, "kept", None) is None:
+            self.take_over(ctx)
+        return self.take(ctx, here, wanted)
+
+    def take(self, holder: Any, here: int, wanted: int) -> Sequence[Tensor | None]:
+        """What the backward of tangents that goes on to some inputs needs, else None. Raises: as eager, if freed."""
+        kept: Kept = holder.kept
         task = backward_under_way()
-        if ctx.task != task:
-            ctx.freed, ctx.freeing, ctx.went, ctx.task = ctx.freed | ctx.freeing, 0, 0, task
-        through = bits(part & wanted != 0 for part in self.parts)
-        if through & ctx.freed:
+        if kept.task != task:
+            kept.freed, kept.freeing, kept.went, kept.task = kept.freed | kept.freeing, 0, 0, task
+        through = bits(
+            mask & here != 0 and (wanted == EVERYTHING or leads & wanted != 0) for mask, leads in self.parts
+        )
+        if through & kept.freed:
             raise RuntimeError(_FREED)
         saved: list[Tensor | None] = [None] * len(self.needs)
-        for need, (held, group) in ctx.kept.items():
-            if need & wanted:
+        for need, (held, group) in kept.groups.items():
+            if need & here:
                 for k, tensor in zip(group, held.grad_fn.saved_tensors, strict=True):
                     saved[k] = tensor
         if not keeps_graph():
-            ctx.freeing |= through
-            ctx.went |= wanted
-            over = ctx.freed if self.nodes else ctx.freed | ctx.freeing
-            spent = union(self.parts[k] for k in members(over)) | ctx.went
-            ctx.kept = {need: kept for need, kept in ctx.kept.items() if need & ~spent}
+            kept.freeing |= through
+            if wanted == EVERYTHING:
+                kept.went |= here
+            over = kept.freed if self.nodes else kept.freed | kept.freeing
+            left = union(mask for k, (mask, _) in enumerate(self.parts) if not over >> k & 1)
+            spent = union(mask for mask, _ in self.parts) & ~left | kept.went
+            kept.groups = {need: group for need, group in kept.groups.items() if need & ~spent}
         return saved

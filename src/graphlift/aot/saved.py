@@ -21,6 +21,8 @@ from ..fake.tensor import fakes_in
 Edge = tuple[Any, int]  # a node of autograd's graph, and which of its gradients arrives there
 #: Backwards that read a tensor: of any of these outputs, as bits, that go on to any of these inputs, as bits.
 Needed = tuple[tuple[int, int], ...]
+#: Of autograd's graph: the outputs it lies behind, and what a backward comes to from there. Sets are bits.
+Part = tuple[int, int]
 
 _NAMES: dict[type, tuple[str, ...]] = {}  # per type of autograd node, the attributes that give what it saved
 
@@ -94,15 +96,16 @@ def through_reentrant(behind: dict[Any, int], source_of: Callable[[Any], Any]) -
     return mask, {id(node.variable) for node in _from(inside) if hasattr(node, "variable")}
 
 
-def released_parts(behind: dict[Any, int]) -> tuple[int, ...]:
-    """The parts of autograd's graph that a backward frees as a whole, each as the set (bits) of outputs it lies behind.
+def released_parts(behind: Mapping[Any, int], leads: Mapping[Any, int]) -> tuple[Part, ...]:
+    """The parts of autograd's graph that a backward frees as a whole.
 
     Nodes that hold nothing are in no part: a backward may go through them again.
     """
-    parts: dict[int, None] = {}
+    parts: dict[Part, None] = {}
     for node, mask in behind.items():
-        if mask not in parts and _holds(node):
-            parts[mask] = None
+        part = mask, leads[node]
+        if part not in parts and _holds(node):
+            parts[part] = None
     return tuple(parts)
 
 

@@ -20,7 +20,7 @@ from ..fake import FakeTensor
 from ..fake.ops import aten
 from .ir import Op, Value, rewritten
 from .plan import FromInput, FromSlot, OutputPlan
-from .saved import Edge, Needed, leading_to, members, union
+from .saved import Edge, Needed, members, union
 from .views import Path
 
 #: Tensors that eager's backward of a part reads: "i" or "o", the position among inputs or outputs, and when.
@@ -122,17 +122,16 @@ def _leads_to(view: FakeTensor, base: FakeTensor, steps: int) -> bool:
 def find_segments(
     roots: Sequence[FakeTensor],
     behind: Mapping[Any, int],
-    ends: Mapping[Edge, int],
+    leads: Mapping[Any, int],
     found: Segments,
     solid: int,
     watched: Callable[[Mapping[Any, int], Mapping[Any, int]], Watched],
 ) -> Segments:
     """The region's nodes, each after those it is computed from.
 
-    `behind`: the nodes of eager's graph, each with the tangents it lies behind; `ends`: where that goes on elsewhere,
-    as bits. Tangents are told apart by those in `solid`, and by the cuts.
+    `behind`: the nodes of eager's graph, each with the tangents it lies behind; `leads`: to where that goes on
+    elsewhere, as bits. Tangents are told apart by those in `solid`, and by the cuts.
     """
-    leads = leading_to(behind, ends)
     cuts, count = found.cuts, found.count
     solid |= (1 << count + len(cuts)) - (1 << count)
     groups: dict[int, int] = {}

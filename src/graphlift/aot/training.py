@@ -18,14 +18,15 @@ from torch import Tensor, fx
 
 from ..data import dataclass
 from ..fake import Spec
+from ..fake.symbolic import spec_at
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
 from .blame import note_forward_line
 from .late import Late
-from .release import Release, keeper, keeps_graph
-from .saved import bits
+from .release import EVERYTHING, Release, keeps_graph
+from .saved import union
 from .segments import Watched
-from .wrapper import Source, literal, size_name
+from .wrapper import BELOW, Source
 
 Run = Callable[[list], Sequence]
 
@@ -49,8 +50,8 @@ class Backward:
         return args if self.used is None else [args[k] for k in self.used]
 
 
-# Given which tangents come (None: all), and the marks at which it stops.
-CompileBackward = Callable[[tuple[bool, ...] | None, tuple[int, ...]], Backward]
+# Given the tangents that come, the marks at which it stops, and which of what it leads to is wanted; sets as bits.
+CompileBackward = Callable[[int, tuple[int, ...], int], Backward]
 
 _raw_apply = torch._C._FunctionBase.__dict__["apply"]
 
@@ -60,7 +61,7 @@ class Layout:
     """How the compiled pair is called.
 
     `saved_inputs`: inputs kept for the backward; `saved_slots`: positions of the forward's outputs kept.
-    `tangents`: for each incoming gradient used, the output it belongs to and its layout.
+    `tangents`: for each incoming gradient used, the output it belongs to.
     """
 
     constants: tuple[Tensor, ...]
@@ -68,7 +69,9 @@ class Layout:
     non_differentiable: tuple[int, ...]
     saved_inputs: tuple[int, ...]
     saved_slots: tuple[int, ...]
-    tangents: tuple[tuple[int, Spec], ...]
+    tangents: tuple[int, ...]
+    release: Release
+    apart: bool  # whether that keeps what is saved: a backward of one output may leave what others need
     leaves: tuple[bool, ...]  # inputs that are leaves in each call: found again through the graph
     tensors: int  # number of inputs that are tensors
     unconnected: frozenset[int] = (
@@ -78,17 +81,18 @@ class Layout:
     watched: Watched = ()  # tensors of the forward to be unchanged
     # Tangents through such a checkpoint, as bits, and the inputs behind it.
     reentrant: tuple[int, tuple[int, ...]] | None = None
-    release: Release | None = None  # None: a backward of any output frees what all the others need
     late: Late | None = None
+
+    @property
+    def edges(self) -> list[int]:
+        """The inputs that the node's edges lead to."""
+        return [k for k in range(len(self.leaves)) if k not in self.unconnected]
 
 
 def make_apply(
-    fw: Callable[[list], Sequence],
-    compile_backward: CompileBackward,
-    layout: Layout,
-    again: Again,
+    fw: Callable[[list], Sequence], backwards: Backwards, layout: Layout, again: Again
 ) -> tuple[Callable[..., tuple], str]:
-    """The bound `apply`, and the source text of forward and backward."""
+    """The bound `apply`, and the source text of the forward."""
     constants = "".join(f", c{k}" for k in range(len(layout.constants)))
     src = Source("def forward(ctx, *i):")
     for k, c in enumerate(layout.constants):
@@ -100,7 +104,7 @@ def make_apply(
     src.add("with Guard(BELOW):")
     src.add(f"    o = fw([*i{constants}])")
     saved = [f"i[{k}]" for k in layout.saved_inputs] + _slot_items(layout.saved_slots)
-    if layout.release is not None:
+    if layout.apart:
         # An output that holds itself would never be freed.
         slots = [f"o[{k}].detach()" if k < layout.outputs else f"o[{k}]" for k in layout.saved_slots]
         kept = ", ".join([f"i[{k}]" for k in layout.saved_inputs] + slots)
@@ -121,61 +125,45 @@ def make_apply(
         src.add(f"ctx.watched = ({''.join(watched)})")
     if layout.late is not None:
         src.add(f"ctx.late = {src.name('late', layout.late)}.versions(i)")
-    sizes = ", *ctx.sizes" if layout.symbols else ""
-    if sizes:
-        src.add(f"ctx.sizes = i[{layout.tensors}:]")
+    src.add(f"ctx.sizes = i[{layout.tensors}:]" if layout.symbols else "ctx.sizes = ()")
     src.add(f"return tuple(o[:{layout.outputs}])")
-    forward_text = src.text()
     src.names.update(fw=fw, ref=weakref.ref)
     forward = src.make("forward", "<graphlift forward>")
-
-    holder = Backwards(compile_backward)
-    src = Source("def backward(ctx, *g):")
-    used = [f"t{n}" for n in range(len(layout.tangents))]
-    for t, (k, _) in zip(used, layout.tangents, strict=True):
-        src.add(f"{t} = g[{k}]")
-    here = "".join(f"{t} is not None, " for t in used)
-    nothing = " and ".join(f"{t} is None" for t in used)
-    grads = len(layout.leaves) + len(layout.symbols)
-    src.add(f"if {nothing}: return {src.name('pass_over', pass_over)}(ctx, {grads})")
-    if layout.reentrant is not None:
-        refuse = functools.partial(_refuse_some_inputs, layout)
-        src.add(f"{src.name('refuse', refuse)}(ctx, ({here}))")
-    if layout.watched:
-        edges = [k for k in range(len(layout.leaves)) if k not in layout.unconnected]
-        unchanged = functools.partial(require_unchanged, edges=edges, watched=layout.watched)
-        src.add(f"{src.name('unchanged', unchanged)}(ctx, bits(({here})))")
-    src.add("if grad_enabled(): return again(ctx, g)")
-    if layout.release is None:
-        src.add("try: s = ctx.saved_tensors")
-        src.add(f"except RuntimeError: s = {src.name('saved', saved_tensors)}(ctx)")
-    else:
-        src.add(f"s = {src.name('release', layout.release)}.take(ctx, bits(({here})))")
-    if layout.late is not None:
-        src.add(f"if {src.name('late', layout.late)}.changed(ctx.late): return again.as_captured(ctx, g)")
-    if sizes:
-        src.add(f"{''.join(size_name(s) + ', ' for s in layout.symbols)}= ctx.sizes")
-    src.add(
-        f"run = holder.run if {' and '.join(f'{t} is not None' for t in used)} else holder.partial(({here}))"
-    )
-    for n, (_, spec) in enumerate(layout.tangents):
-        shape, stride = literal(src, spec.shape), literal(src, spec.stride)
-        fixed = f"{src.name('arrive', arrive)}(t{n}, {src.name('spec', spec)}, {shape}, {stride})"
-        lazy = "is_conj" if spec.dtype.is_complex else "is_neg"  # memory that holds something else
-        src.add(f"if t{n} is not None and (t{n}.stride() != {stride} or t{n}.{lazy}()): t{n} = {fixed}")
-    given = f"[*s, {', '.join(used)}{sizes}{constants}]"
-    absent = f" + ({'None, ' * len(layout.symbols)})" if sizes else ""
-    src.add("with Guard(BELOW):")
-    src.add(f"    try: return tuple(run({given})){absent}")
-    src.add(f"    except Exception as e: return tuple(holder.failed(e, ({here}), {given})){absent}")
-    backward_text = src.text()
-    src.names.update(bits=bits, holder=holder, grad_enabled=torch.is_grad_enabled, again=again)
-    for k, c in enumerate(layout.constants):
-        src.names[f"c{k}"] = c
-    backward = src.make("backward", "<graphlift backward>")
-    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    methods = {
+        "forward": staticmethod(forward),
+        "backward": staticmethod(_backward(layout, backwards, again)),
+    }
     cls = type("GraphliftRegion", (torch.autograd.Function,), methods)
-    return _raw_apply.__get__(None, cls), forward_text + "\n" + backward_text
+    return _raw_apply.__get__(None, cls), src.text()
+
+
+def _backward(layout: Layout, backwards: Backwards, again: Again) -> Callable[..., tuple]:
+    slots, release, late, edges = layout.tangents, layout.release, layout.late, layout.edges
+    sizes = (None,) * len(layout.symbols)
+
+    def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
+        came = [g[k] for k in slots]
+        here = 0
+        for n, t in enumerate(came):
+            if t is not None:
+                here |= 1 << n
+        if not here:
+            pass_over(ctx, release)
+            return (*(None for _ in layout.leaves), *sizes)
+        wanted = wanted_of(ctx, edges)
+        if layout.reentrant is not None:
+            _refuse_some_inputs(layout.reentrant, here, wanted)
+        if layout.watched:
+            require_unchanged(ctx, here, wanted, layout.watched)
+        take = release.take if layout.apart else release.unpack
+        saved = take(ctx, here, wanted)
+        if torch.is_grad_enabled():
+            return again(ctx, came, saved)
+        if late is not None and late.changed(ctx.late):
+            return again.as_captured(ctx, came, saved)
+        return (*backwards(came, saved, ctx.sizes, (), wanted), *sizes)
+
+    return backward
 
 
 def arguments(layout: Layout) -> str:
@@ -210,49 +198,37 @@ def add_ports(src: Source, slots: Sequence[int]) -> None:
 _LIFT = torch.ops.aten.lift.default
 
 
-def pass_over(ctx: Any, grads: int) -> tuple[None, ...]:
+def pass_over(ctx: Any, release: Release | None) -> None:
     """No gradient came: the way here is through a later region, by an output that does not depend on this one.
 
     Eager's graph has no such way. What autograd is about to free is kept for a backward that does come through here.
     """
-    if not keeps_graph() and getattr(ctx, "passed", None) is None:
+    if release is not None and not keeps_graph() and getattr(ctx, "kept", None) is None:
         with contextlib.suppress(RuntimeError):  # freed already
-            # An output that holds itself would never be freed.
-            ctx.passed = keeper([t.detach() for t in ctx.saved_tensors])
-    return (None,) * grads
-
-
-def saved_tensors(ctx: Any) -> tuple[Tensor, ...]:
-    """What was saved, also where `pass_over` has freed it. Raises: if a backward has."""
-    try:
-        return ctx.saved_tensors
-    except RuntimeError:
-        passed = getattr(ctx, "passed", None)
-        if passed is None:
-            raise
-    if not keeps_graph():
-        ctx.passed = None
-    return passed.grad_fn.saved_tensors
+            release.take_over(ctx)
 
 
 runs_everything: Callable[[], bool] = torch.autograd._is_checkpoint_valid
 
 
-def require_unchanged(ctx: Any, here: int, edges: Sequence[int], watched: Watched) -> None:
+def wanted_of(ctx: Any, edges: Sequence[int]) -> int:
+    """What of that a node's edges lead to the backward under way goes on to, as bits."""
+    if runs_everything():
+        return EVERYTHING
+    return union(1 << k for k, (node, _) in zip(edges, ctx.next_functions, strict=True) if _is_wanted(node))
+
+
+def require_unchanged(ctx: Any, here: int, wanted: int, watched: Watched) -> None:
     """Raises: as eager, whose backward would read a tensor that was changed in place since.
 
-    `here`: the tangents that came, as bits; `edges`: what the node's edges lead to, as in `watched`.
+    `here`: the tangents that came; `wanted`: what it goes on to, as in `watched`: eager may not come to where it reads
+    the tensor.
     """
     for (ref, version), (_, _, needed) in zip(ctx.watched, watched, strict=True):
         t = ref()
         if t is None or t._version == version:
             continue
-        wanted = -1  # everything; or some inputs only: eager may not come to where it reads the tensor
-        if not runs_everything():
-            wanted = sum(
-                1 << k for k, (node, _) in zip(edges, ctx.next_functions, strict=True) if _is_wanted(node)
-            )
-        if any(mask & here and (leads & wanted or wanted == -1) for mask, leads in needed):
+        if any(mask & here and (leads & wanted or wanted == EVERYTHING) for mask, leads in needed):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[{t.type()} {list(t.shape)}] is at version {t._version}; expected version {version} instead. Hint: "
@@ -261,15 +237,10 @@ def require_unchanged(ctx: Any, here: int, edges: Sequence[int], watched: Watche
             )
 
 
-def _refuse_some_inputs(layout: Layout, ctx: Any, arrived: Iterable[bool]) -> None:
+def _refuse_some_inputs(reentrant: tuple[int, tuple[int, ...]], here: int, wanted: int) -> None:
     """Raises: as a reentrant checkpoint, which gives gradients of all that is behind it or none."""
-    assert layout.reentrant is not None
-    mask, behind = layout.reentrant
-    if runs_everything() or not mask & bits(arrived):
-        return
-    edges = iter(ctx.next_functions)
-    nodes = [None if k in layout.unconnected else next(edges)[0] for k in range(len(layout.leaves))]
-    if any(_is_wanted(nodes[k]) for k in behind):
+    mask, behind = reentrant
+    if wanted != EVERYTHING and mask & here and any(wanted >> k & 1 for k in behind):
         raise RuntimeError(
             "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` "
             "parameter to .backward(). To resolve this error, you can either set use_reentrant=False, or call "
@@ -283,7 +254,7 @@ def _is_wanted(node: Any) -> bool:
         return False
     try:
         return bool(torch._C._will_engine_execute_node(node))
-    except RuntimeError:  # not told of leaves whose gradient is asked for
+    except RuntimeError:  # a leaf whose gradient is asked for
         return True
 
 
@@ -294,68 +265,69 @@ def _slot_items(slots: tuple[int, ...]) -> list[str]:
     return [f"o[{k}]" for k in slots]
 
 
-def arrive(t: Tensor, spec: Spec, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
-    """An incoming gradient in the layout the backward was compiled for."""
-    if _is_batch(t):  # its strides are nobody's
-        return t.contiguous()
-    fixed = torch.empty_strided(shape, stride, dtype=spec.dtype, device=spec.device)
-    return fixed.copy_(t)
-
-
 def _is_batch(t: Any) -> bool:
     """Whether it is what vmap makes of a tensor, as for `is_grads_batched`."""
     return isinstance(t, Tensor) and "Batched" in repr(torch._C._dispatch_keys(t))
 
 
 class Backwards:
-    """The compiled backwards, made when first called: the whole one, and one for each set of gradients that came.
+    """The compiled backwards, made when first called: the whole one, and those of some gradients, to some inputs.
 
     Some stop at marks, whose gradients they give after those of the inputs.
     """
 
-    __slots__ = ("_compile", "_every", "_made", "run")
+    __slots__ = ("_arriving", "_compile", "_constants", "_made", "_symbols")
 
-    def __init__(self, compile_backward: CompileBackward) -> None:
+    def __init__(
+        self,
+        compile_backward: CompileBackward,
+        arriving: Sequence[Spec],
+        symbols: Sequence[Symbol],
+        constants: Sequence[Tensor],
+    ) -> None:
         # A backward called inside a compiled function runs with the frame hook on; compiling it must not.
         self._compile = functools.partial(call_disabled, compile_backward)
-        self._made: dict[tuple[tuple[bool, ...], tuple[int, ...]], Backward] = {}
-        self._every: Backward | None = None
-        self.run: Run = self._first
+        self._arriving, self._symbols, self._constants = arriving, symbols, constants
+        self._made: dict[tuple[int, tuple[int, ...], int], Backward] = {}
 
-    def _first(self, args: list) -> Sequence:
-        self.run = self._whole().compiled
-        return self.run(args)
+    def __call__(
+        self,
+        came: list[Tensor | None],
+        saved: Sequence[Tensor | None],
+        sizes: Sequence[int],
+        stops: tuple[int, ...],
+        wanted: int,
+    ) -> Sequence[Tensor | None]:
+        """Gradients, from those that came, which are brought to their layout.
 
-    def _whole(self) -> Backward:
-        made = self._every
-        if made is None:
-            made = self._every = self._compile(None, ())
-        return made
-
-    def backward(self, here: tuple[bool, ...], stops: tuple[int, ...] = ()) -> Backward:
-        """The backward when only these tangents came; takes None for the others."""
-        if all(here) and not stops:
-            return self._whole()
-        made = self._made.get((here, stops))
-        if made is None:
-            made = self._made[here, stops] = self._compile(here, stops)
-        return made
-
-    def partial(self, here: tuple[bool, ...], stops: tuple[int, ...] = ()) -> Run:
-        return self.backward(here, stops).run
-
-    def failed(
-        self, error: Exception, here: tuple[bool, ...], args: list, stops: tuple[int, ...] = ()
-    ) -> Sequence:
-        """`error` left the backward of these tangents, which generated code raises where it is given a batch of them.
-
-        Raises: `error` otherwise, with a note of which line of the forward it concerns.
+        Raises: with a note of which line of the forward it concerns.
         """
-        backward = self.backward(here, stops)
-        if any(map(_is_batch, args)):
-            return backward.plainly(args)
-        note_forward_line(error, backward.graph, backward.taken(args))
-        raise error
+        here = 0
+        for n, (t, spec) in enumerate(zip(came, self._arriving, strict=True)):
+            if t is not None:
+                here |= 1 << n
+                if t.stride() != spec.stride or t.is_conj() or t.is_neg():
+                    came[n] = self._laid_out(t, spec, sizes)
+        made = self._made.get((here, stops, wanted))
+        if made is None:
+            made = self._made[here, stops, wanted] = self._compile(here, stops, wanted)
+        args = [*saved, *came, *sizes, *self._constants]
+        with torch._C._ExcludeDispatchKeyGuard(BELOW):
+            try:
+                return made.run(args)
+            except Exception as error:
+                if any(map(_is_batch, args)):  # generated code does not take those
+                    return made.plainly(args)
+                note_forward_line(error, made.graph, made.taken(args))
+                raise
+
+    def _laid_out(self, t: Tensor, spec: Spec, sizes: Sequence[int]) -> Tensor:
+        if _is_batch(t):  # its strides are nobody's
+            return t.contiguous()
+        at = spec_at(spec, dict(zip(self._symbols, sizes, strict=True)))
+        if t.stride() == at.stride and not (t.is_conj() or t.is_neg()):
+            return t
+        return torch.empty_strided(at.shape, at.stride, dtype=spec.dtype, device=spec.device).copy_(t)
 
 
 def refused(reason: str) -> RuntimeError:
@@ -407,33 +379,35 @@ class Again:
     ]  # by slot: position among gm's outputs, and whether that is a view of it
     refusal: str | None
 
-    def __call__(self, ctx: Any, tangents: tuple) -> tuple:
+    def __call__(
+        self, ctx: Any, came: Sequence[Tensor | None], saved: Sequence[Tensor | None]
+    ) -> tuple[Tensor | None, ...]:
         if self.refusal is not None:
             raise refused(self.refusal)
-        inputs = self._inputs(ctx, tangents)
-        arrived = [(at, tangents[k]) for k, at in self.outputs.items() if tangents[k] is not None]
-        sizes = ctx.sizes if self.layout.symbols else ()
-        found = differentiate(self.gm, inputs, sizes, arrived)
-        return tuple(found.get(k) for k in range(len(inputs) + len(sizes)))
+        inputs = self._inputs(ctx, saved)
+        arrived = [
+            (self.outputs[k], t) for k, t in zip(self.layout.tangents, came, strict=True) if t is not None
+        ]
+        found = differentiate(self.gm, inputs, ctx.sizes, arrived)
+        return tuple(found.get(k) for k in range(len(inputs) + len(ctx.sizes)))
 
-    def as_captured(self, ctx: Any, tangents: tuple) -> tuple:
+    def as_captured(
+        self, ctx: Any, came: Sequence[Tensor | None], saved: Sequence[Tensor | None]
+    ) -> tuple[Tensor | None, ...]:
         """The first derivative in this way, where what the program's own functions look at has changed."""
         if self.refusal is not None and self.layout.late is not None:
             self.layout.late.refuse(self.refusal)
-        return without_history(self(ctx, tangents))
+        return without_history(self(ctx, came, saved))
 
-    def _inputs(self, ctx: Any, tangents: tuple) -> list[Tensor]:
-        # Raises if freed or changed in place.
-        if self.layout.release is None:
-            saved_tensors(ctx)
-        else:
-            self.layout.release.take(ctx, bits(tangents[k] is not None for k, _ in self.layout.tangents))
+    def _inputs(self, ctx: Any, saved: Sequence[Tensor | None]) -> list[Tensor]:
+        kept = dict(zip(self.layout.saved_inputs, saved, strict=False))
         held = iter(ctx.inputs)
         edges = iter(ctx.next_functions)
         found = []
         for k, leaf in enumerate(self.layout.leaves):
             edge: Any = None if k in self.layout.unconnected else next(edges)[0]
             t = None if leaf else next(held)()
+            t = kept.get(k) if t is None else t
             t = getattr(edge, "variable", None) if t is None else t
             if t is None:
                 raise refused("it needs its inputs, which are gone")
