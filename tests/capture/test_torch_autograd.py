@@ -647,7 +647,7 @@ def test_register_hook_input(x):
     return x.sin()
 
 
-@torch_program(G, breaks="unsupported-object")
+@torch_program(G)
 def test_register_hook_remove(x):
     y = x * 2
     h = y.register_hook(lambda g: g * 10)

@@ -148,7 +148,7 @@ def test_load_state_dict(m, n, x):
     return m(x)
 
 
-@torch_program(mod(lambda m: None), X, breaks="weak-reference")
+@torch_program(mod(lambda m: None), X)
 def test_global_hook(m, x):
     h = nn.modules.module.register_module_forward_hook(lambda mod, i, o: o * 2)
     try:
@@ -157,7 +157,7 @@ def test_global_hook(m, x):
         h.remove()
 
 
-@torch_program(mod(lambda m: None), X, breaks="weak-reference")
+@torch_program(mod(lambda m: None), X)
 def test_global_hook_pre(m, x):
     h = nn.modules.module.register_module_forward_pre_hook(lambda mod, i: (i[0] * 2,))
     try:

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ..guards import ABSENT
 from .attributes import is_data_descriptor
-from .autograd_rules import HandleVar, register_hook
-from .breaks import Break, RunEagerly
+from .breaks import Break
 from .calls import BREAKING_TENSOR_METHODS, TENSOR_METHODS
 from .capture import Capture, NotConst
+from .hook_rules import register_hook
 from .rerun import MADE
-from .residual import BUILDERS, EFFECTS, Residual
+from .residual import EFFECTS
 from .trackers import ConstVar, TensorVar, Tracker
 
 
@@ -84,13 +84,6 @@ def _remember(cap: Capture, tensor: TensorVar, name: str, value: Tracker) -> Non
 
 
 EFFECTS[TensorVar] = lambda residual, tensor: residual.attributes(tensor, residual.expr(tensor))
-
-
-def _handle(residual: Residual, handle: HandleVar) -> str:
-    raise RunEagerly("unsupported-object", "the handle of a hook, which is kept", earlier=handle.born)
-
-
-BUILDERS[HandleVar] = _handle
 
 
 def requires_grad(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
