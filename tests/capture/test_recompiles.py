@@ -333,3 +333,26 @@ def test_numbers_of_classes_are_read_where_the_program_finds_them(compiler, fn, 
             assert_equal(compiled(X), fn(X))
     monkeypatch.undo()
     assert_equal(compiled(X), fn(X))
+
+
+def written(out: Tensor, x: Tensor) -> Tensor:
+    out[0] = x * 2
+    return out * 3
+
+
+@pytest.mark.parametrize("kind", ("plain", "view", "computed", "view of computed"))
+def test_what_gets_a_gradient_by_being_written_is_compiled_once(compiler, kind: str) -> None:
+    """A leaf that requires no grad may be written, and requires one then."""
+
+    def made() -> tuple[Tensor, Tensor]:
+        base = torch.zeros(3, 2, requires_grad="computed" in kind) * 1
+        return base[:, 0] if "view" in kind else base, torch.tensor(2.0, requires_grad=True)
+
+    if compiler.name == "eager":
+        pytest.skip("eager compiles nothing")
+    backend = CountingBackend()
+    compiled = compiler.compile(written, backend=backend)
+    for _ in range(3):
+        got, expected = compiled(*made()), written(*made())
+        assert_equal(got, expected)
+    assert len(backend.graphs) == 1

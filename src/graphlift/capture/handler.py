@@ -205,6 +205,9 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             if fruitless[code] > 2 and region.kind != "resume":
                 return SKIP
         options.region(region)
+        if config.strict and region.check(func, *args) is None:
+            failed = region.check.explain_failure(func, *args)
+            raise AssertionError(f"{region.fn_name}: guards fail for the call they were made for: {failed}")
         return region.check, region.replacement
 
     return handler
@@ -679,7 +682,7 @@ def _memory_guards(cap: Capture) -> list[Any]:
 
 
 def _writable_guards(cap: Capture) -> list[Any]:
-    """Inputs changed in place that are no leaves stay so: leaves and their views refuse it, at the user's line."""
+    """Inputs changed in place may be so again: leaves that require grad and their views refuse it, at the user's line."""
     builder = cap.builder
     guards: list[Any] = []
     for source, tensor, (fake, version) in zip(
@@ -696,7 +699,9 @@ def _writable_guards(cap: Capture) -> list[Any]:
                 else Call(operator.and_, *[Call(f, Call(_BASE, source)) for f in _LEAF])
             )
             text = f"{source.name()} is no leaf and no view of one"
-            guards += [gives(Call(_LEAF[0], source), False, text), gives(view, base is None, text)]
+            guards.append(gives(view, base is None, text))
+            if tensor.requires_grad:
+                guards.append(gives(Call(_LEAF[0], source), False, text))
     return guards
 
 
