@@ -120,7 +120,7 @@ def test_param_post_hook(m, x):
     return m(x)
 
 
-@torch_program(mod(lambda m: None), X, breaks="weak-reference")
+@torch_program(mod(lambda m: None), X)
 def test_hook_registered_inside(m, x):
     h = m.a.register_forward_hook(lambda mod, i, o: o * 3)
     y = m(x)
