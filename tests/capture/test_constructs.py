@@ -453,6 +453,55 @@ def test_deepcopy_obj(x, p):
     return x + 1, q.a, p.a, r.a is p.a
 
 
+class Copied(torch.nn.Module):
+    def __init__(s):
+        super().__init__()
+        s.linear, s.norm = torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)
+        s.tags, s.named = {"b", "a", 3}, collections.OrderedDict(z=1, y=[2])
+        s.same, s.inner = s.tags, s.named["y"]
+
+    def forward(s, x):
+        return s.norm(s.linear(x)).relu()
+
+    def __eq__(s, o):
+        return s is o or all(map(torch.equal, s.state_dict().values(), o.state_dict().values()))
+
+    __hash__ = torch.nn.Module.__hash__
+
+
+def copied():
+    torch.manual_seed(0)
+    return Copied()
+
+
+@program(copied)
+def test_deepcopy_of_a_module(x, m):
+    first, second = copy.deepcopy(m), copy.deepcopy(m)
+    second.tags.add("new")
+    second.named["w"] = second.inner
+    second.inner.append(x)
+    y = first(second(torch.ones(4, 3) * x))
+    state = [*m.state_dict().values(), *first.state_dict().values()]
+    with torch.no_grad():
+        state = [value.clone() for value in state]
+    return y, state, m.tags, list(m.named), list(first.tags) == list(m.tags), second.tags
+
+
+@program(copied)
+def test_deepcopy_keeps_aliases(x, m):
+    c = copy.deepcopy(m)
+    return x + 1, c.same is c.tags, c.inner is c.named["y"], c.tags is m.tags, c.inner is m.inner
+
+
+@program()
+def test_copies_of_ordered_dicts_and_sets(x):
+    made = collections.OrderedDict(a=x, b=[x + 1])
+    deep, shallow = copy.deepcopy(made), copy.copy(made)
+    made["c"] = 1
+    same = deep["b"] is made["b"], shallow["b"] is made["b"]
+    return deep, shallow, made, same, copy.deepcopy({1, "k"}), copy.deepcopy(frozenset((1, 2)))
+
+
 class WithDC:
     def __init__(s):
         s.v = 1

@@ -15,6 +15,7 @@ import time
 import types
 import typing
 import warnings
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from .attributes import (
     object_attr,
     object_del_attr,
     object_set_attr,
+    ordered_attrs,
     python_type,
     set_attr,
 )
@@ -48,7 +50,9 @@ from .mirror import run
 from .protocol import (
     evaluate,
     gather,
+    get_iter,
     has_constants,
+    iterate,
     length,
     make_slice,
     real_set,
@@ -336,6 +340,11 @@ def _id(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _reduce_ex(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """What ``copy`` and ``pickle`` ask of a plain object: how to make it again."""
     obj = cap.realize(args[0])
+    if type(obj) is SetVar and obj.cls in (set, frozenset):
+        return TupleVar([ConstVar(obj.cls), TupleVar([ListVar(iterate(cap, obj))]), NONE])
+    if type(obj) is DictVar and obj.cls is OrderedDict and not ordered_attrs(cap, obj):
+        pairs = call(cap, ConstVar(OrderedDict.items), [obj], {})
+        return TupleVar([ConstVar(OrderedDict), TupleVar([]), NONE, NONE, get_iter(cap, pairs)])
     plain = type(obj) is ObjectVar and obj.payload is None and obj.cls is not functools.partial
     if not plain or cap.type_attr(obj.cls, "__reduce__") is not object.__reduce__:  # type: ignore[attr-defined]
         raise Break("unsupported-call", f"copy of a {describe(obj)}")
@@ -365,6 +374,11 @@ def _vars(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return found
 
 
+@rule(globals)
+def _globals(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return cap.frames[-1].globals_var
+
+
 def _breaking(code: str, *targets: Any) -> None:
     for target in targets:
         name = getattr(target, "__qualname__", str(target))
@@ -389,7 +403,7 @@ _breaking(
     *(datetime.datetime.__dict__[name] for name in ("now", "utcnow", "timestamp", "astimezone")),
 )
 _breaking("print-or-io", logging.Logger._log)
-_breaking("frame-introspection", locals, globals, dir, eval, exec, compile)
+_breaking("frame-introspection", locals, dir, eval, exec, compile)
 _breaking("dynamic-import", builtins.__import__)
 
 
