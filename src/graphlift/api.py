@@ -25,7 +25,7 @@ from graphlift.extension import frame
 from graphlift.marks import graph_break, is_compiling, keep_from_torch_compile
 from graphlift.modules import CompiledModule, share_module
 from graphlift.options import CompileEvent, CompileOptions
-from graphlift.timing import stage
+from graphlift.timing import importing, stage
 
 if TYPE_CHECKING:
     from graphlift.report.advice import Advice
@@ -226,7 +226,7 @@ keep_from_torch_compile(Handler.__call__.__code__)
 
 def _load_capture(options: CompileOptions) -> Callable[[Any, tuple[Any, ...], int], Any]:
     try:
-        with stage("import"):
+        with importing():
             from graphlift.capture.handler import make_handler
     except ImportError as error:
         if extension.is_ours(error):

@@ -21,14 +21,14 @@ from graphlift.record import Fallback, GraphRecord, discard, new_record
 from graphlift.report.plan_text import plan_text
 from graphlift.shapes.expr import SizeUnknown
 from graphlift.shapes.table import Solved
-from graphlift.timing import stage
+from graphlift.timing import importing, stage
 
 __all__ = ["AtenRunner", "compile_aten", "compile_native"]
 
 
 def compile_native(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The backends "auto" and "llvm": AOT autograd, then generated code."""
-    with stage("import"):
+    with importing():
         from graphlift import lower, runtime  # noqa: F401  (runtime: so that its import counts here)
 
     return _in_parts(

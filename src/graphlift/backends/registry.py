@@ -23,7 +23,7 @@ from graphlift.errors import (
     UnsupportedCPU,
 )
 from graphlift.options import Backend
-from graphlift.timing import stage
+from graphlift.timing import importing, stage
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -59,7 +59,7 @@ def _eager(mode: str | None, options: Mapping[str, Any]) -> Backend:
 
 def run_captured(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The backend "eager": the captured graph as it is."""
-    with stage("import"):
+    with importing():
         from graphlift.capture.checkpoint_rules import with_checkpoints
 
     return with_checkpoints(gm).forward  # type: ignore[no-any-return]
@@ -69,7 +69,7 @@ def _aot_eager(mode: str | None, options: Mapping[str, Any]) -> Backend:
     _no_options("aot_eager", mode, options)
 
     def aot_eager(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        with stage("import"):
+        with importing():
             from graphlift import pipeline
 
         return pipeline.compile_aten(gm, example_inputs)
@@ -88,7 +88,7 @@ def _auto(mode: str | None, options: Mapping[str, Any]) -> Backend:
     require_cpu()
 
     def auto(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        with stage("import"):
+        with importing():
             from graphlift import pipeline
 
         return pipeline.compile_native(gm, example_inputs)
