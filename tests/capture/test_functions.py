@@ -283,6 +283,30 @@ def test_star_of_what_is_no_iterable(x: Tensor):
     return x + 1, log
 
 
+ROUNDS = 0
+
+
+@program()
+def test_the_globals_as_a_dictionary(x: Tensor):
+    scope = globals()
+    scope["ROUNDS"] = 2
+    seen = [
+        ROUNDS,
+        "ABSENT" in scope,
+        scope is double_globals.__globals__,
+        double_globals(),
+        scope.get("ABSENT", 3),
+    ]
+    scope["ABSENT"] = x
+    seen += [ABSENT, globals().pop("ABSENT") is x, "ABSENT" in globals()]  # noqa: F821
+    scope.update(ROUNDS=seen[0] + 5)
+    return x + ROUNDS, seen, [name for name in scope if name == "ROUNDS"]
+
+
+def double_globals():
+    return globals()["ROUNDS"] * 2
+
+
 OUTSIDE = functools.partial(max, 2)
 MARKED = functools.partial(max, 2)
 MARKED.mark = 1
