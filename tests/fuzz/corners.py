@@ -7,6 +7,8 @@ Always: nothing that differs between two runs in one process (addresses, clocks,
 from __future__ import annotations
 
 PRELUDE = '''
+import heapq, weakref
+
 
 class Typed:
     """A descriptor that counts its uses."""
@@ -278,6 +280,61 @@ def in_double(t):
 @functools.lru_cache(maxsize=4)
 def cached(n):
     return n * 2
+
+
+class Key:
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return self.n % 3
+
+    def __eq__(self, other):
+        return isinstance(other, Key) and other.n == self.n
+
+
+class Told(Key):
+    __hash__ = Key.__hash__
+
+    def __eq__(self, other):
+        bump()
+        return super().__eq__(other)
+
+
+class Judge(type):
+    def __call__(cls, *args):
+        made = super().__call__(*args)
+        made.judged = cls.__name__
+        return made
+
+    def __instancecheck__(cls, instance):
+        bump()
+        return type(instance) is int
+
+    def __getattr__(cls, name):
+        return name * 2
+
+    def __len__(cls):
+        return 2
+
+
+class Judged(metaclass=Judge):
+    def __init__(self, n):
+        self.n = n
+
+
+@functools.total_ordering
+class Rank(Key):
+    def __lt__(self, other):
+        return self.n < other.n
+
+
+def lines_of(trace):
+    found = []
+    while trace is not None:
+        found.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return found
 '''
 
 #: What the calls find: it needs the data type of the program.
@@ -313,6 +370,10 @@ $T[None].squeeze(0)
 $T.where($T > 0.5, $T)
 torch.cat([$T, $T])[-x.shape[0]:]
 torch.einsum("ij,ij->ij", $T, $T)
+?made type("Made", (Mixed,), {"scale": lambda self, t: self.add(t) * $int})().scale($T)
+?made functools.cache(lambda k: $T|k:int)($int)
+?risky ?keys {Key($int): $T, Key($int): $T}[Key($int)]
+globals()["OBJ"].v
 """,
     "int": """
 ?dia DIA.size
@@ -371,6 +432,17 @@ dict(zip($ints, range(9))).get($int, $int)
 (lambda: (yield))().__class__.__name__.__len__()
 functools.reduce(operator.mul, $ints, 1) % 23
 id($name.T) == id($name.T)
+?keys {Key($int): $int, Told(1): $int}.get(Told($int), 0)
+?keys len({Key($int), Key($int), Told($int)})
+?risky ?keys [Told(1), Told($int)].index(Told($int))
+?keys max(Rank($int), Rank($int)).n
+?keys sorted([Rank($int), Rank($int), Rank(1)], reverse=$bool)[0].n
+?meta Judged($int).n + len(Judged)
+?meta len(Judged($int).judged + Judged.absent)
+?made type("Made", (Left,), {"k": $int}).k
+?made functools.lru_cache(2)(lambda i: $int|i:int)($int)
+heapq.nsmallest(1, $ints + [$int])[0]
+globals().get("COUNT", 5)
 slice(1, $int).indices(5)[1]
 len(range(0, 10, 1 + $int % 3))
 copy.deepcopy([$int, [$int]])[1][0]
@@ -401,6 +473,13 @@ Point($int) == Point($int)
 Point(1, 2) in {Point(1, 2): 1}
 Mode.A in Mode($int % 4)
 $tup is not None and $bool
+?meta isinstance($int, Judged)
+?meta isinstance($T, (str, Judged))
+?meta isinstance(Judged(1), Judged)
+?keys Key($int) in {Key($int): 1}
+?keys Rank($int) <= Rank($int)
+?risky ?weak weakref.ref($name.obj)() is $name.obj
+$str in globals()
 $str.startswith(("a", "b"))
 $str.isalpha()
 $str < $str
@@ -434,6 +513,9 @@ f"{$int:+d}|{$int:>4}|{$int:x}|{$int!s:^5}"
 f"{$name.str!r:<6}{$name.str:*^5}"
 f"{'a' if $bool else 'b'}{{}}"
 ?risky f"{$T:.1f}{$S:d}"
+f"{$S:.3f}|{$S!r}"
+"{:>9.2e}{}".format($S, $T.shape)
+repr($S)
 "{0!r:>5}{1[0]}{2.real}".format($str, [$int], $int)
 "%-4s|%+.2f|%x|%r" % ($str, $float, abs($int), $str)
 $str.center(5, "-").strip("-").title()
@@ -622,6 +704,16 @@ TABLE.pop($str, None)
 TABLE.update(dict.fromkeys($str, $int))
 KEPT[:] = KEPT[-5:]
 KEPT.insert(0, $str)
+globals()["COUNT"] = $int
+vars($name.obj)["w"] = $int
+setattr($name.obj, "k" + $str, $int)
+?risky delattr($name.obj, "k" + $str)
+?keys TABLE[Key($int)] = $int
+?keys TABLE.pop(Told($int), None)
+?weak KEPT.append(weakref.ref(Left())() is None)
+?made $new.any = type("Made", (Base,), {"m": lambda self, t, k=1: t * k}); $to.T = $name.any($T).m($T)
+?made $new.fn = functools.lru_cache(None)(lambda t, k=1: t * k); $to.T = $name.fn($T, $int)
+?keys heapq.heappush($name.ints, $int)
 collections.deque(map(KEPT.append, $ints), 0)
 KEPT.append(dataclasses.asdict(Record($int, tags=[$int])))
 ?risky Point(1).x = 3
@@ -673,6 +765,8 @@ with swallows((KeyError, Fault)) as $new.any:
 ?dia with Loud($int), Quiet():
 with contextlib.ExitStack() as stack: stack.callback(KEPT.append, $int)
 with contextlib.ExitStack() as stack: stack.push(lambda *error: error[0] is KeyError)
+?break with contextlib.ExitStack() as stack: stack.callback(opaque, $int)
+with contextlib.ExitStack() as stack: stack.push(lambda *error: KEPT.append(str(error[1])))
 with torch.set_grad_enabled($bool):
 with contextlib.closing(careful($T, 3)) as $new.gen:
 ?auto with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
@@ -686,6 +780,8 @@ raise error
 raise type(error)(*error.args) from error.__cause__
 KEPT.append((type(error.__cause__).__name__, error.__suppress_context__))
 KEPT.append(getattr(error, "code", None))
+2* KEPT.append(lines_of(error.__traceback__))
+raise error from KeyError($int)
 """
 PATTERNS = """
 case [1, *_] | [_, 2]:

@@ -58,9 +58,9 @@ FLAGS = {
     "grad": 0.3,
     "risky": 0.3,
     "rows": 0.2,
-    **dict.fromkeys("net dia gen dictiter".split(), 0.25),
+    **dict.fromkeys("net dia gen dictiter keys".split(), 0.25),
     "set": 0.35,
-    **dict.fromkeys("del dtype auto".split(), 0.1),
+    **dict.fromkeys("del dtype auto weak meta made".split(), 0.12),
     **dict.fromkeys(
         "add getitem setitem call len iter eq bool lt contains enter iadd getattr setattr".split(), 0.3
     ),
