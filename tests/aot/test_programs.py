@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Callable
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import graphlift
 from graphlift.aot import compile_graph, interpret
 from tests.aot.programs import compare, graph_of, make_inputs, make_program, run_once
 
@@ -92,3 +94,19 @@ def test_most_programs_are_compiled() -> None:
 )
 def test_programs_that_once_differed_later(seed: int) -> None:
     check(random.Random(seed).randrange)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_a_diagonal_written_into_what_is_not_contiguous_and_has_a_history(backend: str) -> None:
+    def fill(t: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            torch.ones_like(t)[:].unsqueeze_(1)
+        return t.fill_diagonal_(9)
+
+    found, expected = [], []
+    for f, into in ((graphlift.compile(fill, backend=backend), found), (fill, expected)):
+        leaf = torch.arange(12.0).view(3, 4).requires_grad_()
+        out = f((leaf * 0.5).view(4, 3).t())
+        out.sum().backward()
+        into += [out.detach(), leaf.grad]
+    torch.testing.assert_close(found, expected)

@@ -309,6 +309,18 @@ def test_strides_of_what_has_the_shape_of_an_empty_tensor(k: int) -> None:
         assert found == _OF_THE_SAME_SHAPE[k](real).stride()
 
 
+@pytest.mark.parametrize(
+    "f", [torch.ones_like, torch.rand_like, lambda t: torch.full_like(t, 2), lambda t: t.flip(0)]
+)
+def test_what_is_like_a_dense_tensor_has_its_strides_of_dimensions_of_size_1_too(f: Callable) -> None:
+    slices = torch.empty(6, 5)[:, :1], torch.empty(4, 3).t()[None, ..., None], torch.empty(3, 4)[:1].t()
+    for real in slices:
+        mode = FakeMode()
+        with mode:
+            found = f(mode.from_real(real)).stride()
+        assert found == f(real).stride()
+
+
 def test_a_hundred_random_chains_of_views() -> None:
     ops = (
         lambda t: t.transpose(0, -1),

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..shapes.expr import SizeLike, contiguous_strides
+from .checks import is_dense
 from .ops import aten
 from .spec import Spec, make_spec
 
@@ -225,17 +226,27 @@ def _product(recipe: Any, args: tuple, kwargs: dict) -> Any:
 
 def _strides_of_empty(recipe: Any, args: tuple, kwargs: dict) -> Any:
     """Results of the shape of an empty tensor have its strides."""
+    return _with_strides_of(args[0].spec, recipe, kwargs) if 0 in args[0].spec.shape else recipe
+
+
+def _strides_of_dense(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """Those of the shape of a dense tensor have its strides too, those of dimensions of size 1 with them."""
     like = args[0].spec
-    if 0 not in like.shape or kwargs.get("memory_format") not in (None, torch.preserve_format):
+    kept = 0 in like.shape or (not like.symbolic and is_dense(like))
+    return _with_strides_of(like, recipe, kwargs) if kept else recipe
+
+
+def _with_strides_of(like: Spec, recipe: Any, kwargs: dict) -> Any:
+    if kwargs.get("memory_format") not in (None, torch.preserve_format):
         return recipe
     if isinstance(recipe, Spec):
         if recipe.shape != like.shape:
             return recipe
         return make_spec(like.shape, like.stride, 0, recipe.dtype, recipe.device)
-    return tuple([_strides_of_empty(r, args, kwargs) for r in recipe])
+    return tuple([_with_strides_of(like, r, kwargs) for r in recipe])
 
 
-_ON_EMPTY = (
+_LIKE = (
     aten.empty_like.default,
     aten.zeros_like.default,
     aten.ones_like.default,
@@ -244,7 +255,6 @@ _ON_EMPTY = (
     aten.randn_like.default,
     aten.randint_like.default,
     aten.randint_like.low_dtype,
-    aten.native_dropout.default,
     aten.fill.Scalar,
     aten.fill.Tensor,
     aten.flip.default,
@@ -253,7 +263,8 @@ _ON_EMPTY = (
 )
 
 CPU_CORRECTIONS: dict[Any, Rule] = {
-    **dict.fromkeys(_ON_EMPTY, _strides_of_empty),
+    **dict.fromkeys(_LIKE, _strides_of_dense),
+    aten.native_dropout.default: _strides_of_empty,
     aten.native_layer_norm.default: _layer_norm,
     aten.native_batch_norm.default: _batch_norm(5, 3),
     aten._native_batch_norm_legit.default: _batch_norm(5, 3),

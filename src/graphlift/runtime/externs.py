@@ -37,7 +37,13 @@ OUT_FORMS: dict[Any, OutForm] = {
     aten.baddbmm.default: OutForm("aoti_torch_cpu_baddbmm_out", True, torch.baddbmm, 3),
 }
 
-# Faster ways into the same operator than an OpOverload's Python call; tensors and arguments in schema order.
+
+def _as_strided_scatter(t: torch.Tensor, *args: Any) -> torch.Tensor:
+    """Its kernel refuses what requires grad, which is of no meaning here, and is not contiguous."""
+    return torch.as_strided_scatter(t.detach(), *args)
+
+
+# Ways into the same operator that are faster than an OpOverload's Python call; tensors and arguments in schema order.
 DIRECT: dict[Any, Callable[..., Any]] = {
     aten.mm.default: torch.mm,
     aten.bmm.default: torch.bmm,
@@ -45,6 +51,7 @@ DIRECT: dict[Any, Callable[..., Any]] = {
     aten.index_select.default: torch.index_select,
     aten.cumsum.default: torch.cumsum,
     aten.gather.default: torch.gather,
+    aten.as_strided_scatter.default: _as_strided_scatter,
 }
 
 
