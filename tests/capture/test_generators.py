@@ -298,6 +298,59 @@ def test_a_generator_left_inside_an_except_that_lets_its_end_pass_breaks_nothing
     assert torch.equal(compiler.compile(fn)(X, Indexed()), fn(X, Indexed()))
 
 
+@program(breaks=True)
+def test_a_stop_that_a_function_raises_ends_the_iterator_that_calls_it(x: Tensor):
+    def stop(value):
+        if value != 1:
+            raise StopIteration(value)
+        return value
+
+    class Stopping:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return stop(2)
+
+    def seen(call):
+        try:
+            return call()
+        except (StopIteration, RuntimeError, ValueError) as error:
+            return type(error), str(error)
+
+    def unpacked():
+        a, b = map(stop, [1, 2])
+        return a, b
+
+    def looped():
+        for value in map(stop, [1, 2, 1]):
+            x.add_(value)
+        return "ended"
+
+    ends = [
+        lambda: list(map(stop, [1, 2, 1])),
+        lambda: [*filter(stop, [1, 2, 1])],
+        lambda: sum(map(stop, [1, 2])),
+    ]
+    ends += [lambda: list(zip(map(stop, [1, 2, 1]), "abc")), lambda: 5 in map(stop, [1, 2]), unpacked, looped]
+    ends += [
+        lambda: [*enumerate(Stopping())],
+        lambda: next(map(stop, [2]), "default"),
+        lambda: "".join(Stopping()),
+    ]
+    ends += [
+        lambda: list(itertools.chain(map(stop, [1, 2]), [7])),
+        lambda: list(itertools.starmap(stop, [(1,), (2,)])),
+    ]
+    raises = [
+        lambda: next(map(stop, [2])),
+        lambda: [stop(v) for v in (1, 2)],
+        lambda: list(stop(v) for v in (1, 2)),
+    ]
+    raises += [lambda: sorted([1, 2], key=stop), lambda: max([1, 2], key=stop)]
+    return x + 1, [seen(call) for call in ends + raises]
+
+
 def test_a_generator_closed_before_it_started_leaves_the_region_closed(compiler) -> None:
     def values(x: Tensor):
         yield x

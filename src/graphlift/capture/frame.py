@@ -638,7 +638,18 @@ class CallIter(IteratorVar):
         self.extra = extra or {}
 
     def next(self, cap: Capture) -> Tracker:
-        return self.step(cap, self)
+        try:
+            return self.step(cap, self)
+        except Raised as raised:
+            raise (at_end(raised) or raised) from None
+
+
+def at_end(raised: Raised) -> Exhausted | None:
+    """The end that whoever iterates sees in a StopIteration, wherever it was raised."""
+    if not issubclass(raised.value.cls, StopIteration):  # type: ignore[attr-defined]
+        return None
+    args = raised.value.slots.get("args")  # type: ignore[attr-defined]
+    return Exhausted(args.items[0] if type(args) is TupleVar and args.items else None)
 
 
 def is_library_code(code: CodeType) -> bool:

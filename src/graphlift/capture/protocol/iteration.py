@@ -19,7 +19,7 @@ from ..attributes import is_python, python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
 from ..capture import Capture
-from ..frame import DequeIter, DictIter, IteratorVar, RangeIter, SeqIter, SetIter
+from ..frame import DequeIter, DictIter, IteratorVar, RangeIter, SeqIter, SetIter, at_end
 from ..overriding import is_customized
 from ..trackers import (
     ConstVar,
@@ -301,10 +301,7 @@ def next_item(cap: Capture, iterator: Tracker) -> Tracker:
         try:
             return call_special(cap, iterator, "__next__", [])
         except Raised as raised:
-            if issubclass(python_type(raised.value), StopIteration):
-                args = raised.value.slots.get("args")  # type: ignore[attr-defined]
-                raise Exhausted(args.items[0] if type(args) is TupleVar and args.items else None) from None
-            raise
+            raise (at_end(raised) or raised) from None
     if cap.type_attr(python_type(iterator), "__next__") is ABSENT:
         raise cap.raise_(TypeError, f"'{python_type(iterator).__name__}' object is not an iterator")
     raise Break("unsupported-object", f"an iterator made outside ({describe(iterator)})")
