@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.capture.program import CountingBackend, program
+from tests.equality import assert_equal
 
 
 @program(lambda: [1], lambda: {"n": 0})
@@ -244,3 +245,89 @@ def test_a_slot_set_and_deleted_is_left_without_a_value(compiler) -> None:
             slotted.extra = 3
         assert torch.equal(compiled(torch.ones(2), slotted, slotted), torch.full((2,), 2.0))
         assert not hasattr(slotted, "extra") and slotted.kept == 1
+
+
+class Cache:
+    calls = 0
+    last: Tensor | None = None
+    seen: list = []
+
+    def read(self):
+        return self.calls
+
+
+class SubCache(Cache):
+    pass
+
+
+class Deeper(SubCache):
+    calls = 100
+
+
+def writes_classes(x: Tensor, cache: SubCache, deeper: Deeper):
+    Cache.calls += 1
+    before = cache.read(), deeper.read(), Cache.calls
+    SubCache.calls = Cache.calls + 10
+    type(deeper).calls = 7
+    Cache.last = x * 2
+    setattr(Cache, "fresh", [x])
+    Cache.fresh.append(3)
+    after = cache.read(), deeper.read(), Cache.calls, SubCache.last is Cache.last, len(cache.fresh)
+    return before, after, Cache.last + 1
+
+
+def test_attributes_of_classes(compiler):
+    compiled = compiler.compile(writes_classes, fullgraph=True)
+    seen = []
+    for run in (writes_classes, compiled):
+        Cache.calls, Cache.last, Deeper.calls = 0, None, 100
+        if "calls" in vars(SubCache):
+            del SubCache.calls
+        results = [run(torch.ones(2) * k, SubCache(), Deeper()) for k in range(4)]
+        seen.append((results, Cache.calls, SubCache.calls, Deeper.calls, Cache.last, Cache.fresh))
+    assert_equal(seen[1], seen[0])
+
+
+def test_a_counter_and_a_cache_in_a_class(compiler):
+    def fn(x: Tensor) -> Tensor:
+        Cache.calls += 1
+        Cache.last = x + Cache.calls
+        return Cache.last * 2
+
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend)
+    Cache.calls, Cache.last = 0, None
+    for k in range(1, 6):
+        result = compiled(torch.ones(2))
+        assert Cache.calls == k and torch.equal(Cache.last, torch.full((2,), k + 1.0))
+        assert torch.equal(result, Cache.last * 2)
+    if compiler.name != "eager":
+        assert len(backend.graphs) == 2
+
+
+def test_what_a_class_says_of_its_attributes_is_heeded(compiler):
+    class Refusing(type):
+        def __setattr__(cls, name, value):
+            raise AttributeError(name)
+
+    class Refused(metaclass=Refusing):
+        k = 2
+
+    class Doubling(type):
+        k = property(lambda cls: 3, lambda cls, value: setattr(cls, "twice", 2 * value))
+
+    class Doubled(metaclass=Doubling):
+        pass
+
+    def fn(x: Tensor):
+        x = x + 1
+        try:
+            Refused.k = 5
+        except AttributeError as error:
+            x = x * len(error.args)
+        Doubled.k = x
+        Doubled.read = lambda self: self
+        return x * Refused.k * Doubled.k + Doubled.twice, Doubled().read()
+
+    expected = fn(torch.ones(2))[0]
+    assert torch.equal(compiler.compile(fn)(torch.ones(2))[0], expected)

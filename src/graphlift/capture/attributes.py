@@ -712,7 +712,7 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker, link: Link |
             cap.dict_set(obj.attrs, name, value)
     elif type(obj) is CellVar and name == "cell_contents":
         write_cell(cap, obj, value)
-    elif type(obj) is ConstVar and id(obj.value) in cap.made and isinstance(obj.value, type):
+    elif type(obj) is ConstVar and isinstance(obj.value, type):
         _write_class(cap, obj, name, value)
     elif type(obj) is TensorVar:
         from .tensor_attributes import set_tensor_attr
@@ -772,9 +772,13 @@ def set_ordered_attr(cap: Capture, obj: DictVar, name: str, value: Tracker) -> N
 
 
 def _write_class(cap: Capture, obj: ConstVar, name: str, value: Tracker | None) -> None:
-    """Set or (None) delete an attribute of a class that the region made."""
-    from .class_rules import set_class_attr
+    """Set or (None) delete an attribute of a class."""
+    from .class_rules import set_class_attr, write_outside_class
 
+    if id(obj.value) not in cap.made:
+        assert value is not None
+        write_outside_class(cap, obj.value, name, value)
+        return
     method = cap.type_attr(type(obj.value), "__delattr__" if value is None else "__setattr__")
     if isinstance(method, types.FunctionType):
         args = [obj, ConstVar(name)] if value is None else [obj, ConstVar(name), value]

@@ -202,6 +202,7 @@ class Capture:
         self.id_keys = self.address_keys = False  # see `saw_keys`
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
+        self.class_writes: dict[type, DictVar] = {}  # what the region set in classes from outside
         self.modes += [mode_tracker(self, mode) for mode in active_modes()]
 
     def release(self) -> None:
@@ -231,22 +232,32 @@ class Capture:
         if id(cls) in self.made:  # only the region can change it, and not its bases from outside
             for base in cls.__bases__:
                 self.exact_type_attr(base, name)
-        found = ABSENT
-        for base in cls.__mro__:
-            if name in base.__dict__:
-                found = base.__dict__[name]
-                break
-        self.type_attrs[key] = found
-        if not is_static_type(cls) and id(cls) not in self.made:
+        found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+        writer = self.writer(cls, name)
+        if not is_static_type(cls) and id(cls) not in self.made and writer is not cls:
             value = self.class_value(cls, name, found)
             self.guard(TypeAttr(cls, name, found) if value is None else TypeIs(value, type(found)))
+        if writer is not None:
+            from .class_rules import stand_for
+
+            found = stand_for(self, self.class_writes[writer].known[name])
+        self.type_attrs[key] = found
         self._note_late(cls, name, found)
         return found
+
+    def writer(self, cls: type, name: str) -> type | None:
+        """The class along the MRO of ``cls`` in which ``name`` is found, if the region wrote it there."""
+        for base in cls.__mro__ if self.class_writes else ():
+            if base in self.class_writes and name in self.class_writes[base].known:
+                return base
+            if name in base.__dict__:
+                break
+        return None
 
     def exact_type_attr(self, cls: type, name: str) -> Any:
         """`type_attr`, where more than the kind of a number matters: which class of several it is found in."""
         found = self.type_attr(cls, name)
-        if not is_static_type(cls) and id(cls) not in self.made:
+        if not is_static_type(cls) and id(cls) not in self.made and self.writer(cls, name) is None:
             self.guard(TypeAttr(cls, name, found))
         return found
 
@@ -256,10 +267,15 @@ class Capture:
 
     def class_value(self, cls: type, name: str, found: Any) -> Source | None:
         """Where a number or text of a class is read, which is guarded as far as it is looked at; None for others."""
-        if type(found) not in READ_LATE or name.startswith("__") or is_static_type(cls) or id(cls) in self.made:
+        if (
+            type(found) not in READ_LATE
+            or name.startswith("__")
+            or is_static_type(cls)
+            or id(cls) in self.made
+        ):
             return None
         meta = type(cls)
-        if self.type_attr(meta, name) is not ABSENT:
+        if self.writer(cls, name) is not None or self.type_attr(meta, name) is not ABSENT:
             return None
         if self.type_attr(meta, "__getattribute__") is not type.__getattribute__:
             return None

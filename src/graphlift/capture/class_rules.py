@@ -22,11 +22,11 @@ import torch
 from torch.autograd.function import FunctionMeta
 
 from ..guards import ABSENT, Const
-from .attributes import find_attr, get_attr, python_type
+from .attributes import find_attr, get_attr, is_data_descriptor, python_type
 from .breaks import Break, Raised
 from .calls import CODE_RULES, call, call_special, known_object
 from .capture import Capture, NotConst
-from .constants import is_constant_key
+from .constants import is_constant_key, is_static_type
 from .frame import Frame, inline
 from .protocol import get_item, set_item
 from .rules import rule
@@ -433,6 +433,34 @@ def set_class_attr(cap: Capture, cls: Any, name: str, value: Tracker | None) -> 
             )
     except (AttributeError, TypeError) as error:
         raise cap.raise_(type(error), *error.args) from None
+    _forget(cap, cls, name)
+
+
+def write_outside_class(cap: Capture, cls: Any, name: str, value: Tracker) -> None:
+    """``cls.name = value`` for a class from outside: the shadow of its namespace, which is replayed like other effects.
+
+    Names that the interpreter looks at, and values that say themselves what an attribute gives, end the region.
+    """
+    value, meta = cap.realize(value), type(cls)
+    raw = cap.type_attr(meta, name)
+    if (
+        is_static_type(cls)
+        or name.startswith("__")
+        or cap.type_attr(meta, "__setattr__") is not type.__setattr__
+        or (raw is not ABSENT and is_data_descriptor(raw))
+        or cap.type_attr(python_type(value), "__get__") is not ABSENT
+    ):
+        raise Break("attribute-mutation", f"{name} of {describe(ConstVar(cls))}")
+    namespace = cap.class_writes.get(cls)
+    if namespace is None:
+        namespace = DictVar({}, Const(cls, cls.__qualname__), dict(vars(cls)))
+        cap.class_writes[cls] = cap.globals_memo[id(cls)] = namespace
+    cap.dict_set(namespace, name, value)
+    _forget(cap, cls, name)
+
+
+def _forget(cap: Capture, cls: type, name: str) -> None:
+    """What was looked up before an attribute was set is looked up again."""
     for key in [key for key in cap.type_attrs if key[1] == name and cls in key[0].__mro__]:
         del cap.type_attrs[key]
 

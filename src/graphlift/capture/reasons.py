@@ -474,31 +474,32 @@ f(torch.ones(3), torch.ones(3, 2))
         Reason(
             "attribute-mutation",
             "change of an attribute that cannot be replayed",
-            "The object has its own __setattr__, is implemented in C, or is not reachable from the inputs.",
+            "The object has a __setattr__ of its own in C, or the attribute is one that the interpreter itself looks at.",
             "Return the new value instead of storing it, or store it outside the compiled function.",
             example="""\
-class Counter:
-    calls = 0
+class Box:
+    pass
+
+class Opened(Box):
+    pass
 
 @graphlift.compile
-def f(x):
-    Counter.calls += 1
+def f(x, box):
+    box.__class__ = Opened
     return x * 2
 
-f(torch.ones(3))
+f(torch.ones(3), Box())
 """,
             fixed="""\
-class Counter:
-    calls = 0
-
-counter = Counter()
+class Box:
+    opened = False
 
 @graphlift.compile
-def f(x):
-    counter.calls += 1
+def f(x, box):
+    box.opened = True
     return x * 2
 
-f(torch.ones(3))
+f(torch.ones(3), Box())
 """,
         ),
         Reason(

@@ -630,6 +630,8 @@ class Residual:
 
     def _dict_effect(self, var: DictVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
+        if type(var.source) is Const and isinstance(var.source.obj, type):
+            return [f"type.__setattr__({target}, {k!r}, {self.expr(v)})" for k, v in var.known.items()]
         lines = []
         plain = type(var.real) is dict
         base = "" if plain else self.constant(OrderedDict if isinstance(var.real, OrderedDict) else dict)
