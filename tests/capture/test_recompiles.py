@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -251,6 +252,37 @@ def test_generators_made_for_each_call() -> None:
     for seed in range(3):
         want = noisy(torch.ones(3), same.manual_seed(seed))
         assert_equal(fixed(torch.ones(3), same.manual_seed(seed)), want)
+
+
+def test_classes_made_for_each_call() -> None:
+    """Others of one name come in each call: after some, nothing is compiled for one of them any more."""
+
+    def with_fields(x: Tensor) -> Any:
+        Pair = namedtuple("Pair", "first second")
+        return Pair(x * 2, x + 1)
+
+    def with_methods(x: Tensor) -> Any:
+        class Box:
+            def __init__(self, value: Tensor) -> None:
+                self.value = value
+
+            def doubled(self) -> Tensor:
+                return self.value * 2
+
+        box = Box(x + 1)
+        return box.doubled(), box
+
+    for fn in (with_fields, with_methods):
+        regions: list[Any] = []
+        compiled = Settings(backend=lambda gm, inputs: gm.forward).callable(fn, on_region=(regions.append,))
+        counts = []
+        for k in range(20):
+            got, want = compiled(torch.ones(3) * k), fn(torch.ones(3) * k)
+            assert type(got).__name__ == type(want).__name__
+            assert torch.equal(got[0], want[0])
+            assert type(got[1]).__qualname__ == type(want[1]).__qualname__
+            counts.append(len(regions))
+        assert counts[-1] == counts[14], counts
 
 
 class Ticks:

@@ -110,6 +110,32 @@ def test_scheduler(mo, x):
     return o.param_groups[0]["lr"]
 
 
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs(search):
+    """Its loop over numbers is Python's; the closure that it calls is compiled, once."""
+
+    def train(compile_):
+        m = seeded(lambda: nn.Linear(4, 1))()
+        o = torch.optim.LBFGS(m.parameters(), lr=0.5, max_iter=5, line_search_fn=search)
+
+        def closure():
+            o.zero_grad()
+            loss = F.mse_loss(m(x), x[:, :1])
+            loss.backward()
+            return loss
+
+        fit = compile_(lambda: o.step(closure))
+        losses = [fit() for _ in range(4)]
+        return losses, list(m.parameters())
+
+    (x,) = [X()]
+    regions = []
+    settings = Settings(backend=lambda gm, inputs: gm.forward)
+    got = train(lambda fn: settings.callable(fn, on_region=(regions.append,)))
+    assert_equal(got, train(lambda fn: fn))
+    assert len([r for r in regions if r.op_count and r.filename == __file__]) <= 3
+
+
 @pytest.mark.parametrize(
     "averaging", [dict(), dict(multi_avg_fn=get_ema_multi_avg_fn(0.9)), dict(use_buffers=True)]
 )

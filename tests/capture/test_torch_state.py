@@ -78,6 +78,19 @@ def test_set_grad_call(x):
     return y, x * 3
 
 
+@torch_program(G, breaks="raises")
+def test_set_grad_of_an_int(x):
+    y = x * 2
+    torch.set_grad_enabled(1)
+    return y
+
+
+@torch_program(G, breaks="raises")
+def test_set_grad_ctx_of_an_int(x):
+    with torch.set_grad_enabled(0):
+        return x * 2
+
+
 @torch_program(G)
 def test_set_grad_leaks(x):
     torch.set_grad_enabled(False)

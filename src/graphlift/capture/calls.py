@@ -67,6 +67,7 @@ OPAQUE_MODULES = (
     "torch.jit",
     "torch.library",
     "torch.onnx",
+    "torch.optim.lbfgs",  # its loop is over numbers read from tensors
     "torch.profiler",
     "torch.random",
     "torch.serialization",

@@ -344,6 +344,11 @@ class Capture:
         wrapper = WRAPPERS.get(kind)
         if wrapper is not None:
             tracker = wrapper(self, value, source)
+        elif source in self.varying and (
+            issubclass(kind, type) or not (is_static_type(kind) or issubclass(kind, torch.Tensor))
+        ):
+            detail = f"{source.name()} is, or is of, a class that each call makes"
+            tracker = OpaqueVar(value, source, "class-definition", detail)
         elif kind in IMMUTABLE_CONSTANTS or issubclass(kind, IDENTITY_CONSTANTS):
             if not isinstance(source, Const):
                 self.guard(IdIs(source, value))

@@ -1,7 +1,7 @@
-"""Integers, text, generators and tensors of one element that vary from call to call, told from what is configuration.
+"""Integers, text, generators, classes and tensors of one element that vary from call to call, told from what is configuration.
 
 In: a call that no entry of its code fits. Out: the sources of the values that capture is not to specialise on.
-Always: only a number or text that the frame itself holds (an argument, a local, the item of a loop) is taken to vary.
+Always: only what the frame itself holds (an argument, a local, the item of a loop) is taken to vary.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from ..frame import entries
-from ..guards import Const, DictItem, Equals, IdIs, InstanceDict, Predicate, Source
-from ..guards.explain import failure
+from ..guards import Const, DictItem, Equals, IdIs, InstanceDict, Predicate, Source, TypeIs
+from ..guards.explain import Unloadable, failure, load
+from ..guards.sources import describe_object
 from .questions import SameAnswers
 
 #: As many versions for values of a type are compiled before one is taken for one that varies: text is often a choice.
-SPECIALISED = {int: 3, str: 5, torch.Generator: 2, SameAnswers: 3}
+SPECIALISED = {int: 3, str: 5, torch.Generator: 2, type: 3, SameAnswers: 3}
 
 
 def varying_values(func: types.FunctionType, args: tuple[Any, ...]) -> frozenset[Source]:
@@ -30,10 +31,24 @@ def varying_values(func: types.FunctionType, args: tuple[Any, ...]) -> frozenset
                 failed[guard.source, type(guard.const)] += failure(guard, func, args) is not None
             elif type(guard) is IdIs and isinstance(guard.obj, torch.Generator):
                 failed[guard.source, torch.Generator] += failure(guard, func, args) is not None
+            elif type(guard) in (IdIs, TypeIs) and _is_made_anew(guard, func, args):
+                failed[guard.source, type] += 1
             elif type(guard) is Predicate and type(guard.fn) is SameAnswers:
                 if failure(guard, func, args) is not None:
                     failed.update((source, SameAnswers) for source in guard.items)
     return frozenset(source for (source, kind), count in failed.items() if count >= SPECIALISED[kind])
+
+
+def _is_made_anew(guard: Any, func: types.FunctionType, args: tuple[Any, ...]) -> bool:
+    """Whether the frame holds another class of the same name, or an instance of one: a function makes it in each call."""
+    if not _is_frames_own(guard.source):
+        return False
+    try:
+        found = load(guard.source, func, args)
+    except Unloadable:
+        return False
+    cls = found if type(guard) is IdIs and isinstance(found, type) else type(found)
+    return cls is not guard.ref.get() and describe_object(cls) == guard.ref.text
 
 
 def _is_frames_own(source: Source | None) -> bool:
