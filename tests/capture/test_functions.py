@@ -307,6 +307,16 @@ def double_globals():
     return globals()["ROUNDS"] * 2
 
 
+@program()
+def test_defaults_by_keyword_change(x: Tensor):
+    def scaled(*, a=1, b=2):
+        return a * b
+
+    scaled.__kwdefaults__["b"] = 7
+    del scaled.__kwdefaults__["a"]
+    return x + scaled(a=3), scaled, scaled.__kwdefaults__
+
+
 OUTSIDE = functools.partial(max, 2)
 MARKED = functools.partial(max, 2)
 MARKED.mark = 1

@@ -286,6 +286,9 @@ class Key:
     def __init__(self, n):
         self.n = n
 
+    def __repr__(self):
+        return f"{type(self).__name__}({self.n})"
+
     def __hash__(self):
         return self.n % 3
 

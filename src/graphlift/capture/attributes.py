@@ -610,7 +610,7 @@ def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | 
     if name == "__defaults__":
         return TupleVar(obj.defaults) if obj.defaults else NONE
     if name == "__kwdefaults__":
-        return DictVar(dict(obj.kwdefaults)) if obj.kwdefaults else NONE
+        return DictVar(obj.kwdefaults) if obj.kwdefaults else NONE  # the very dictionary, which may change
     if name == "__annotations__":
         if obj.annotations is None:
             obj.annotations = DictVar({})
