@@ -314,7 +314,7 @@ def test_defaults_by_keyword_change(x: Tensor):
 
     scaled.__kwdefaults__["b"] = 7
     del scaled.__kwdefaults__["a"]
-    return x + scaled(a=3), scaled, scaled.__kwdefaults__
+    return x + scaled(a=3), scaled.__kwdefaults__
 
 
 OUTSIDE = functools.partial(max, 2)
