@@ -468,6 +468,33 @@ def test_modes_entered_outside(backend):
         assert seen.names == ["relu", "add"]
 
 
+def test_modes_made_anew_for_each_call_share_a_region():
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = graphlift.compile(lambda x: torch.relu(x) + 1, backend=backend)
+    x = X()
+    for _ in range(4):
+        with Count() as seen:
+            found = compiled(x)
+        assert torch.equal(found, torch.relu(x) + 1) and seen.names == ["relu", "add"] and len(graphs) == 1
+    for factor, count in ((2.0, 2), (2.0, 2), (3.0, 3), (2.0, 3)):
+        with Scale(factor):
+            found = compiled(x)
+        assert torch.equal(found, torch.relu(x) * factor + 1) and len(graphs) == count
+    for outer, inner, names in (
+        (Scale(2.0), Count(), ["relu", "add"]),
+        (Count(), Scale(2.0), ["relu", "mul", "add"]),
+    ):
+        with outer, inner:
+            found = compiled(x)
+        assert torch.equal(found, torch.relu(x) * 2 + 1)
+        assert (inner if type(inner) is Count else outer).names == names
+
+
 # --- default devices --------------------------------------------------------------------------------------------
 
 

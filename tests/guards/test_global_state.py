@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphlift.guards import GlobalState, tensors
+from graphlift.guards import DictItem, Equals, GlobalState, InstanceDict, sources, tensors
 from tests.guards.checking import Checked
 
 
@@ -70,23 +70,39 @@ MODES: dict[str, Callable[[], Any]] = {
 def test_each_mode_against_each(captured_in: str) -> None:
     with MODES[captured_in]():
         check = Checked([GlobalState()], nargs=0)
-        if captured_in not in ("function mode",):  # the mode object itself: gone on leaving
-            assert check.passes()
-            assert check.passes()
+        assert check.passes()
+        assert check.passes()
     for name, mode in MODES.items():
         with mode():
-            expected = name == captured_in and name != "function mode"
-            assert check.passes() == expected, f"captured in {captured_in}, now {name}"
+            assert check.passes() == (name == captured_in), f"captured in {captured_in}, now {name}"
 
 
-def test_the_same_function_mode_object() -> None:
-    mode = FunctionMode()
-    with mode:
-        check = Checked([GlobalState()], nargs=0)
-        assert check.passes()
+def test_function_modes_are_known_by_their_types_and_what_is_read_of_them() -> None:
+    class Other(FunctionMode):
+        pass
+
+    def entered(cls: type, scale: float) -> Any:
+        mode = cls()
+        mode.scale = scale
+        return mode
+
+    inner = sources.FunctionMode(1)
+    with FunctionMode(), entered(FunctionMode, 2.0) as mode:
+        guards = [GlobalState(), Equals(DictItem(InstanceDict(inner), "scale"), 2.0)]
+        check = Checked(guards, [inner], nargs=0)
+        assert check.fetch() == (mode,)
     assert not check.passes()
-    with mode:
-        assert check.passes()
+    for outer, cls, scale in ((FunctionMode, FunctionMode, 2.0), (Other, FunctionMode, 2.0)):
+        for _ in range(3):
+            with outer(), entered(cls, scale) as mode:
+                found = check.fetch()
+                assert (found == (mode,)) == (outer is FunctionMode)
+    with FunctionMode(), entered(Other, 2.0):
+        assert not check.passes()
+    with FunctionMode(), entered(FunctionMode, 3.0):
+        assert not check.passes()
+    with entered(FunctionMode, 2.0):
+        assert not check.passes()
 
 
 def test_plain_state_and_modes_are_read_in_c() -> None:

@@ -203,7 +203,7 @@ class Capture:
         self.builtins_var = self.dict_var(builtins.__dict__, Const(builtins.__dict__, "builtins"))
         self.globals_memo: dict[int, DictVar] = {}
         self.class_writes: dict[type, DictVar] = {}  # what the region set in classes from outside
-        self.modes += [mode_tracker(self, mode) for mode in active_modes()]
+        self.modes += [mode_tracker(self, mode, place) for place, mode in enumerate(active_modes())]
 
     def release(self) -> None:
         """Let go of the program's objects now: trackers refer to each other, and objects that end are seen to end."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
-from ..guards import ABSENT, Const, GlobalState
+from ..guards import ABSENT, FunctionMode, GlobalState
 from .breaks import Break
 from .trackers import NONE, ConstVar, DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
@@ -167,10 +167,10 @@ def modes_aside() -> Iterator[None]:
             torch._C._push_on_torch_function_stack(mode)
 
 
-def mode_tracker(cap: Capture, mode: Any) -> Tracker:
-    """A mode that was entered outside; a default device is made anew each time, and known by its device."""
+def mode_tracker(cap: Capture, mode: Any, place: int) -> Tracker:
+    """A mode that was entered outside, often one made for that; a default device is known by its device."""
     if type(mode) is not DeviceContext:
-        return cap.wrap(mode, Const(mode, "torch_function_mode"))
+        return cap.wrap(mode, FunctionMode(place))
     return device_mode(ConstVar(mode.device))
 
 

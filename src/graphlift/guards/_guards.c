@@ -149,16 +149,30 @@ static int globals_hold(State *st) {
     return call_predicate(st, check->global_slow, NULL, 0);
 }
 
+/* New reference, or NULL. */
+static PyObject *load_root(const Check *check, const Node *node, PyObject *func, PyObject *const *args) {
+    switch (node->kind) {
+    case N_ARG:
+        return Py_NewRef(args[node->index]);
+    case N_FUNC:
+        return Py_NewRef(func);
+    case N_FUNCTION_MODE: {
+        PyObject *mode = PyObject_CallFunction(held(check, node->ref), "n", node->index);
+        return mode == NULL ? failed() : mode;
+    }
+    default: /* N_CONSTANTS */
+        return Py_NewRef((PyObject *)check);
+    }
+}
+
 static int roots_pass(State *st, PyObject *func, PyObject *const *args) {
     Check *check = st->check;
     for (int32_t i = 0; i < check->n_roots; i++) {
         int32_t n = check->roots[i];
         const Node *node = &check->nodes[n];
-        PyObject *obj = node->kind == N_ARG    ? args[node->index]
-                        : node->kind == N_FUNC ? func
-                                               : (PyObject *)check;
         if (check->live->dead) return 0; /* by code that an earlier root ran */
-        Py_INCREF(obj);
+        PyObject *obj = load_root(check, node, func, args);
+        if (obj == NULL) return 0;
         int ok = check_root(st, n, obj, &check->caches[i]);
         Py_DECREF(obj);
         if (!ok) return 0;

@@ -394,7 +394,7 @@ static PyObject *read_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(arg
 static int add_kinds(PyObject *module) {
     static const char *const kinds[][2] = {
         {"NODE_KINDS", "Arg Func Const InstanceDict DictItem SeqItem DictKey TypeOf Slot Attr ClosureCell CellContents "
-                       "TensorGrad TensorSize WeakTarget Constants"},
+                       "TensorGrad TensorSize WeakTarget FunctionMode Constants"},
         {"LEAF_KINDS", "type id equal length keys has_key tensor tensor_slow"},
         {"RELATION_KINDS", "same distinct no_overlap offset predicate sizes gives"},
     };

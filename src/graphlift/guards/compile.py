@@ -30,7 +30,7 @@ class Constants:
 _NODES: tuple[type[s.Source | Constants], ...] = (
     *(s.Arg, s.Func, s.Const, s.InstanceDict, s.DictItem, s.SeqItem, s.DictKey),
     *(s.TypeOf, s.Slot, s.Attr, s.ClosureCell, s.CellContents, s.TensorGrad, s.TensorSize, s.WeakTarget),
-    Constants,
+    *(s.FunctionMode, Constants),
 )
 _LEAVES = ("type", "id", "equal", "length", "keys", "has_key", "tensor", "tensor_slow")
 _RELATIONS = ("same", "distinct", "no_overlap", "offset", "predicate", "sizes", "gives")
@@ -56,7 +56,8 @@ _LEAF_ORDER = {
 }
 # Sources that C reads with an object number, an index, or a name.
 _INDEX: dict[type[s.Source], Callable[[Any], int]] = {
-    kind: (lambda source: source.index) for kind in (s.Arg, s.SeqItem, s.DictKey, s.ClosureCell, s.TensorSize)
+    kind: (lambda source: source.index)
+    for kind in (s.Arg, s.SeqItem, s.DictKey, s.ClosureCell, s.TensorSize, s.FunctionMode)
 }
 _NAME: dict[type[s.Source], Callable[[Any], str]] = {s.Slot: lambda x: x.slot_name, s.Attr: lambda x: x.attr}
 
@@ -182,6 +183,8 @@ class _Program:
             ref = self.ref(source.ref)
         elif isinstance(source, s.DictItem):
             ref, key = (self.ref(source.key), None) if isinstance(source.key, s.Ref) else (-1, source.key)
+        elif isinstance(source, s.FunctionMode):
+            ref = self.ref(s.function_stack_at())
         elif kind in _NAME:
             key = _NAME[kind](source)
         index = _INDEX[kind](source) if kind in _INDEX else 0
@@ -231,7 +234,7 @@ def _add_global_state(program: _Program, guard: g.GlobalState) -> None:
     program.global_state = facts if facts is not None else lambda: guard.mismatch() is None
     if facts is not None:
         for asked in guard.mode_guards():
-            _add_gives(program, asked)
+            _ADD[type(asked)](program, asked)
 
 
 def _add_memory_relation(program: _Program, guard: g.NoOverlap | g.StorageOffset) -> None:

@@ -163,6 +163,9 @@ _LOADERS: dict[type[s.Source], Callable[..., Any]] = {
     s.Arg: _load_arg,
     s.Func: lambda source, func, args: func,
     s.Const: _load_const,
+    s.FunctionMode: lambda source, func, args: _attribute(
+        source, lambda: s.function_stack_at().get()(source.index)
+    ),
     s.InstanceDict: _load_instance_dict,
     s.DictItem: _load_dict_item,
     s.SeqItem: _load_seq_item,

@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Any
 
 from graphlift.data import dataclass
-from graphlift.guards.sources import Const, DictItem, Ref, Source, describe_object
+from graphlift.guards.sources import DictItem, FunctionMode, Ref, Source, describe_object
 from graphlift.shapes.expr import FloorDiv, Max, Min, Relation, SizeLike, Symbol, terms_of
 
 
@@ -526,18 +526,18 @@ class Predicate(Guard):
         return self.text
 
 
-def _mode_stack() -> tuple[Ref | tuple[type, str], ...]:
-    """The active torch_function modes; a default-device mode counts by its device, since it is made anew each time."""
+def _mode_stack() -> tuple[tuple[Ref, str], ...]:
+    """The types of the active torch_function modes, which are made anew each time, and a default device's device."""
     import torch
     from torch.utils._device import DeviceContext
 
     modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
-    return tuple((DeviceContext, str(m.device)) if type(m) is DeviceContext else Ref(m) for m in modes)
+    return tuple((Ref(type(m)), str(m.device) if type(m) is DeviceContext else "") for m in modes)
 
 
 def _default_device() -> str:
     """The innermost default-device mode's device. (torch's own getter builds a device, which user modes intercept.)"""
-    devices = [mode[1] for mode in _mode_stack() if isinstance(mode, tuple)]
+    devices = [device for _, device in _mode_stack() if device]
     return devices[-1] if devices else "cpu"
 
 
@@ -580,7 +580,7 @@ class GlobalState(Guard):
     default_dtype: Any
     default_device: str
     deterministic: tuple[bool, bool]
-    function_modes: tuple[Ref | tuple[type, str], ...]
+    function_modes: tuple[tuple[Ref, str], ...]
     function_state: int
     dispatch_modes: int
     forward_ad_level: int
@@ -599,21 +599,17 @@ class GlobalState(Guard):
                 return f"{text} is {_fact(name, expected)}, found {_fact(name, found)}"
         return None
 
-    def mode_guards(self) -> list[Gives]:
-        """That the modes are these, as calls of C functions; default devices are made anew each time."""
+    def mode_guards(self) -> list[Guard]:
+        """That the modes are of these types, and default devices these, for C."""
         import torch
-        from torch.utils._device import DeviceContext
 
-        found = []
-        for k, mode in enumerate(self.function_modes):
-            at = Call(torch._C._get_function_stack_at, k)
-            if isinstance(mode, Ref):
-                found.append(gives(Call(operator.is_, at, Const(mode, "mode")), True, "the mode is the same"))
-                continue
-            device = torch.device(mode[1])
-            is_device = Call(operator.is_, Call(type, at), DeviceContext)
-            same = Call(operator.eq, Call(getattr, at, "device"), device)
-            found += [gives(call, True, f"default device {device}") for call in (is_device, same)]
+        found: list[Guard] = []
+        for k, (cls, device) in enumerate(self.function_modes):
+            at = FunctionMode(k)
+            found.append(TypeIs(at, cls))
+            if device:
+                same = Call(operator.eq, Call(getattr, at, "device"), torch.device(device))
+                found.append(gives(same, True, f"default device {device}"))
         return found
 
     def describe(self) -> str:

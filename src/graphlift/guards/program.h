@@ -26,6 +26,7 @@ enum {
     N_TENSOR_GRAD,
     N_TENSOR_SIZE,
     N_WEAK_TARGET,
+    N_FUNCTION_MODE,
     N_CONSTANTS, /* the root above all N_CONST: its value is the check itself */
 };
 

@@ -6,6 +6,7 @@ Always: frozen, hashable with a cached hash, loadable in C without running user 
 
 from __future__ import annotations
 
+import functools
 import types
 import weakref
 from collections.abc import Callable
@@ -190,6 +191,27 @@ class Const(Source):
         return self.label
 
     code = name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionMode(Source):
+    """The mode at a place of torch's stack of torch_function modes; the outermost is the first."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"<torch_function mode {self.index}>"
+
+    def code(self) -> str:
+        return f"torch._C._get_function_stack_at({self.index})"
+
+
+@functools.cache
+def function_stack_at() -> Ref:
+    """torch's C function that gives the mode at a place."""
+    import torch
+
+    return Ref(torch._C._get_function_stack_at, strong=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
