@@ -533,6 +533,48 @@ def test_images_resized_to_sizes_that_vary(options: dict[str, Any]) -> None:
         assert compiles(program, calls, fullgraph=True) == 2, name
 
 
+BATCHED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "hardswish": F.hardswish,
+    "prelu": lambda x: F.prelu(x, x.new_full((4,), 0.1)),
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 2),
+    "cross": lambda x: torch.linalg.cross(x[..., :3], x[..., 1:]),
+    "frexp": lambda x: torch.frexp(x.detach()),
+    "aminmax": lambda x: torch.aminmax(x, dim=1),
+    "rot90": lambda x: torch.rot90(x, 1, (0, 1)),
+    "affine_grid": lambda x: F.affine_grid(x[:, :2, :3], (x.shape[0], 1, 5, 6), align_corners=False),
+    "matrix_exp": torch.matrix_exp,
+    "inv": torch.linalg.inv,
+    "det": torch.linalg.det,
+    "slogdet": lambda x: torch.linalg.slogdet(x)[1],
+    "solve": lambda x: torch.linalg.solve(x, x.sin()),
+    "solve_vectors": lambda x: torch.linalg.solve(x, x[:, 0]),
+    "cholesky": lambda x: torch.linalg.cholesky(x @ x.mT),
+    "eigh": lambda x: torch.linalg.eigh(x + x.mT)[0],
+    "qr": torch.linalg.qr,
+    "svd": lambda x: torch.linalg.svd(x[:, :3])[1],
+}
+
+
+@pytest.mark.parametrize("aot", [False, True], ids=["captured", "aot"])
+@pytest.mark.parametrize("name", BATCHED)
+def test_batches_that_vary(name: str, aot: bool) -> None:
+    matrix = torch.tensor([[4.0, 1, 0.5, 0], [1, 3, -0.5, 0.25], [-0.5, 0.5, 5, 1], [0.25, 0, 1, 2]])
+    calls = [(matrix + torch.arange(n)[:, None, None] * torch.eye(4),) for n in (3, 4, 6, 5)]
+    assert compiles(BATCHED[name], calls, aot, fullgraph=True) == 2
+    for x in (calls[0][0], calls[2][0]):
+        given = x.clone().requires_grad_(), x.clone().requires_grad_()
+        found, wanted = (
+            graphlift.compile(BATCHED[name], backend=Counting(aot))(given[0]),
+            BATCHED[name](given[1]),
+        )
+        for a, b in zip(*[r if isinstance(r, tuple) else (r,) for r in (found, wanted)], strict=True):
+            if b.requires_grad:
+                gradients = [
+                    torch.autograd.grad(y.sum(), x, retain_graph=True)[0] for y, x in zip((a, b), given)
+                ]
+                torch.testing.assert_close(*gradients)
+
+
 def test_borders_that_vary() -> None:
     image = torch.randn(2, 3, 8, 8)
     for mode in ("reflect", "replicate", "constant", "circular"):

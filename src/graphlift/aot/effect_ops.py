@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..fake.composite import ON_FAKES, one_hot_of_size
+from ..fake.size_rules import SIZES
 from .plan import FallBack
 
 aten = torch.ops.aten
@@ -32,7 +33,9 @@ def _checking(schema: str, check: Callable[..., None]) -> Any:
     _LIBRARY.impl(name, run, "CPU")
     _LIBRARY.impl(name, run, "CUDA")
     _LIBRARY.impl(name, lambda tensor, *args: torch.empty(0, device="meta"), "Meta")
-    return getattr(torch.ops.graphlift, name).default
+    operator = getattr(torch.ops.graphlift, name).default
+    SIZES[operator] = lambda table, args, kwargs: (0,)
+    return operator
 
 
 check_linalg = _checking(

@@ -86,7 +86,8 @@ _row(
     "renorm fill.Scalar fill.Tensor "
     "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src "
     "scatter.value scatter_add scatter_reduce.two _euclidean_dist uniform normal_functional zero "
-    "native_dropout_backward exponential lift alias_copy detach_copy alias detach bernoulli.Tensor"
+    "native_dropout_backward exponential lift alias_copy detach_copy alias detach bernoulli.Tensor hardswish "
+    "channel_shuffle linalg_matrix_exp _transformer_encoder_layer_fwd"
 )(_shaped_as(0))
 
 
@@ -105,13 +106,15 @@ def _written(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 
 _row(
     "masked_fill.Scalar masked_fill.Tensor floor_divide floor_divide.Scalar complex polar heaviside isclose gcd lcm "
-    "float_power.Tensor_Tensor float_power.Tensor_Scalar copysign.Tensor copysign.Scalar"
+    "float_power.Tensor_Tensor float_power.Tensor_Scalar copysign.Tensor copysign.Scalar _prelu_kernel linalg_cross"
 )(_pointwise)
-_row("native_dropout sort sort.stable cummax cummin")(_shaped_as(0, 0))
+_row("native_dropout sort sort.stable cummax cummin frexp.Tensor")(_shaped_as(0, 0))
+_row("_prelu_kernel_backward")(_shaped_as(1, 1))
 _row(
     "_softmax_backward_data _log_softmax_backward_data max_pool2d_with_indices_backward avg_pool2d_backward "
     "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward nll_loss_backward nll_loss2d_backward embedding_renorm "
-    "max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward"
+    "max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward hardswish_backward "
+    "linalg_solve_triangular"
 )(_shaped_as(1))
 
 
@@ -151,6 +154,7 @@ _row("var_mean.correction std_mean.correction max.dim min.dim median.dim mode na
     _reduction(1, 2, 2, -1)
 )
 _row("linalg_vector_norm norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype")(_reduction(2, 3))
+_row("aminmax")(_reduction(1, 2, 2))
 _smallest = _reduction(2, 3, 2, -1)
 
 
@@ -224,6 +228,62 @@ _row("mv")(_mv)
 _row("addmm")(_with_bias(_mm))
 _row("baddbmm")(_with_bias(_bmm))
 _row("addmv")(_with_bias(_mv))
+
+
+# -- matrices in batches --------------------------------------------------------------------------------------------
+
+
+_row("linalg_inv_ex linalg_cholesky_ex")(
+    lambda table, args, kwargs: (args[0].spec.shape, args[0].spec.shape[:-2])
+)
+_row("linalg_lu_solve")(_shaped_as(2))
+_row("_linalg_check_errors")(lambda table, args, kwargs: ())
+_row("_linalg_det")(lambda table, args, kwargs: (args[0].spec.shape[:-2], *_factored(args[0].spec.shape)))
+_row("_linalg_slogdet")(
+    lambda table, args, kwargs: (*[args[0].spec.shape[:-2]] * 2, *_factored(args[0].spec.shape))
+)
+
+
+def _factored(shape: Shape) -> tuple[Shape, Shape]:
+    """Of square matrices: the factors and the pivots."""
+    return shape, shape[:-1]
+
+
+@_row("_linalg_solve_ex")
+def _solved(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    a, b = args[0].spec.shape, args[1].spec.shape
+    left = b if len(a) == len(b) else b[: len(a) - 1]
+    for n, m in zip(a[:-2], left, strict=False):
+        require_equal(table, n, m)
+    return b, *_factored(a), a[:-2]
+
+
+@_row("_linalg_eigh")
+def _eigenvectors(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    shape = args[0].spec.shape
+    return shape[:-1], shape if argument(args, kwargs, 2, "compute_v", True) else (0,)
+
+
+@_row("linalg_qr")
+def _orthogonal(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    *batch, m, n = args[0].spec.shape
+    mode = argument(args, kwargs, 1, "mode", "reduced")
+    if not (isinstance(m, int) and isinstance(n, int)) or mode == "r":
+        return None
+    k = m if mode == "complete" else min(m, n)
+    return (*batch, m, k), (*batch, k, n)
+
+
+@_row("_linalg_svd")
+def _singular(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
+    *batch, m, n = args[0].spec.shape
+    if not (isinstance(m, int) and isinstance(n, int)):
+        return None
+    k = min(m, n)
+    if not argument(args, kwargs, 2, "compute_uv", True):
+        return (0,), (*batch, k), (0,)
+    full = argument(args, kwargs, 1, "full_matrices", False)
+    return (*batch, m, m if full else k), (*batch, k), (*batch, n if full else k, n)
 
 
 # -- convolutions and pools --------------------------------------------------------------------------------------
@@ -709,6 +769,26 @@ def _fraction(n: Any) -> tuple[SizeLike, int] | None:
 
 
 _LARGE = 2**16
+
+
+@_row("multinomial")
+def _multinomial(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    return (*args[0].spec.shape[:-1], args[1])
+
+
+@_row("affine_grid_generator")
+def _grid(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    size = args[1]
+    return (size[0], *size[2:], len(size) - 2)
+
+
+@_row("rot90")
+def _rotated(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
+    shape = list(args[0].spec.shape)
+    a, b = argument(args, kwargs, 2, "dims", (0, 1))
+    if argument(args, kwargs, 1, "k", 1) % 2:
+        shape[a], shape[b] = shape[b], shape[a]
+    return tuple(shape)
 
 
 @_row("randperm")
