@@ -461,6 +461,24 @@ FOUND = (
         ("made(1), 0", "made(1), []", "made(1), None", "made(1), 'yes'"),
     ),
     Found(
+        "a key that is the text of a shape that varies",
+        """
+        TABLE = {"torch.Size([3, 4])": 1}
+
+        class Holder:
+            def take(self, t):
+                TABLE.pop(f"{t.shape}", None)
+
+        HOLDER = Holder()
+
+        def program(x):
+            if HOLDER.take(x):
+                return x
+            return x + len(TABLE), dict(TABLE)
+        """,
+        tuple(f"torch.ones(3, {n})," for n in (2, 3, 5, 4, 2)),
+    ),
+    Found(
         "texts of tensors that their kinds refuse",
         """
         def program(x):

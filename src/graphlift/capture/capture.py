@@ -587,7 +587,8 @@ class Capture:
         if kind is ObjectVar and type(tracker.payload) is TupleVar:  # type: ignore[attr-defined]
             items = self.value_of(tracker.payload)  # type: ignore[attr-defined]
             cls = tracker.cls  # type: ignore[attr-defined]
-            return cls(items) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, items)
+            by_call = cls is torch.Size or hasattr(cls, "n_sequence_fields")
+            return cls(items) if by_call else tuple.__new__(cls, items)
         raise NotConst
 
     def _container_value(self, tracker: ListVar | DictVar) -> Any:
