@@ -388,3 +388,28 @@ def test_what_gets_a_gradient_by_being_written_is_compiled_once(compiler, kind: 
         got, expected = compiled(*made()), written(*made())
         assert_equal(got, expected)
     assert len(backend.graphs) == 1
+
+
+def test_tensors_of_classes_are_read_like_those_of_instances(compiler) -> None:
+    if compiler.name == "eager":
+        pytest.skip("eager compiles nothing")
+
+    class Held:
+        scale: Tensor = X
+        last: Tensor | None = None
+
+    def fn(x: Tensor) -> Tensor:
+        if Held.last is not None:
+            x = x + Held.last
+        Held.last = x * Held().scale
+        return Held.last
+
+    backend = CountingBackend()
+    compiled = compiler.compile(fn, backend=backend)
+    expected = torch.zeros(3)
+    for k in range(5):
+        Held.scale = torch.full((3,), float(k))
+        expected = (X + expected) * k
+        assert_equal(compiled(X), expected)
+        assert_equal(Held.last, expected)
+    assert len(backend.graphs) == 2

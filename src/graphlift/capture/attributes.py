@@ -264,7 +264,7 @@ def builtin_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
 
 
 def wrap_class_value(cap: Capture, cls: type, name: str, raw: Any) -> Tracker:
-    """The tracker of an object found in a class; the class lookup guards its identity, but of numbers and text."""
+    """The tracker of an object found in a class; the class lookup guards its identity, but of plain data."""
     source = cap.class_value(cls, name, raw)
     return cap.wrap(raw, source if source is not None else Const(raw, f"{cls.__name__}.{name}"))
 

@@ -266,9 +266,9 @@ class Capture:
             self.late.attribute(cls, name, found)
 
     def class_value(self, cls: type, name: str, found: Any) -> Source | None:
-        """Where a number or text of a class is read, which is guarded as far as it is looked at; None for others."""
+        """Where a number, text or tensor of a class is read, guarded as far as it is looked at; None for others."""
         if (
-            type(found) not in READ_LATE
+            not (type(found) in READ_LATE or isinstance(found, torch.Tensor))
             or name.startswith("__")
             or is_static_type(cls)
             or id(cls) in self.made
