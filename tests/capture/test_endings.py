@@ -87,6 +87,29 @@ def dropped_instance() -> Any:
     return holder, len(ENDED)
 
 
+class Layer(torch.nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+        self.noted = Noted(number)
+
+
+def replaced_module() -> Any:
+    model = torch.nn.Module()
+    model.layer, model.layers = Layer(3), torch.nn.ModuleList([Layer(4), Layer(5)])
+    return _replaced(model), len(ENDED)
+
+
+def _replaced(model: torch.nn.Module) -> Any:
+    takes(None)
+    model.layer = None
+    first = len(ENDED)
+    model.layers[1] = torch.nn.Identity()
+    second = len(ENDED)
+    del model.layers
+    return first, second, len(ENDED)
+
+
 def cleared_dict() -> Any:
     table = {1: [Noted(1)]}
     graphlift.graph_break()
@@ -224,6 +247,7 @@ PROGRAMS: list[Callable[[], Any]] = [
     ),
     *(
         replaced_attribute,
+        replaced_module,
         replaced_cell,
         arguments,
         loop_over_unnamed,

@@ -698,7 +698,7 @@ class Capture:
 
     def let_go(self, value: Any) -> None:
         """The region drops a reference to a pre-existing object, which is replayed at its end."""
-        if is_noticed(value):
+        if is_noticed(value, modules=True):
             what = f"a {type(value).__name__} is let go, whose end may run a __del__, a finally or a callback then"
             raise Break("unsupported-mutation", what)
 

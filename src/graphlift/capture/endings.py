@@ -1,7 +1,8 @@
 """Objects whose end the program notices: by a finalizer, a callback of a weak reference, or a `try` around a `yield`.
 
 In: objects and trackers that a region lets go. Out: whether code of the program's may run then.
-Always: modules, classes, functions and objects of libraries are not looked into: others hold what is in them.
+Always: classes, functions and objects of libraries are not looked into: others hold what is in them; nor are modules,
+except those that the program lets go itself.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ def has_finalizer(cls: type) -> bool:
     return isinstance(getattr(cls, "__del__", None), types.FunctionType)
 
 
-def is_noticed(value: Any) -> bool:
-    """Whether code of the program's may run when nothing holds an object any more, nor what it leads to."""
+def is_noticed(value: Any, modules: bool = False) -> bool:
+    """Whether code of the program's may run when nothing holds an object any more, nor what it leads to.
+
+    ``modules``: also what modules hold.
+    """
     queue, seen = [value], {id(value)}
     while queue:
         each = queue.pop()
@@ -53,7 +57,7 @@ def is_noticed(value: Any) -> bool:
             return True
         if len(seen) > _LOOKED_AT_MOST:
             return True
-        if _leads_on(each):
+        if _leads_on(each) or (modules and issubclass(type(each), torch.nn.Module)):
             for part in gc.get_referents(each):
                 if id(part) not in seen and (gc.is_tracked(part) or has_finalizer(type(part))):
                     seen.add(id(part))
