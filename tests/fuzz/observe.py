@@ -185,8 +185,8 @@ class Observer:
         for name, item in attributes.items():
             self.walk(f"{path}.{name}", item)
         for cls in type(value).__mro__:
-            for name, slot in vars(cls).items():
-                if isinstance(slot, types.MemberDescriptorType) and cls.__module__ == "program":
+            for name, slot in vars(cls).items() if cls.__module__ == "program" else ():
+                if isinstance(slot, types.MemberDescriptorType):
                     try:
                         self.walk(f"{path}.{name}", slot.__get__(value))
                     except AttributeError:
