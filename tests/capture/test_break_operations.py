@@ -171,6 +171,14 @@ class Made(Answer):
         self.act("init")
 
 
+class New:
+    def __new__(cls, x: Tensor, way: str) -> Any:
+        Answer(x, way).act("new")
+        made = object.__new__(cls)
+        vars(made)["way"] = way
+        return made
+
+
 #: A class and what a statement does with an instance `t`.
 FORMS: dict[str, tuple[Any, str]] = {
     "method": (Operand, "r = t.method()"),
@@ -203,11 +211,12 @@ FORMS: dict[str, tuple[Any, str]] = {
     "call": (Operand, "r = t(1)"),
     "with": (Operand, "with t as r: LOG.append('inside')"),
     "init": (Made, "r = type(t)(x, WAY)"),
+    "new": (New, "r = type(t)(x, WAY)"),
     "argument": (Operand, "r = torch.stack([t.prop * 1, x])"),
     "nested": (Operand, "r = t[t.prop, 1 if t else 2]"),
 }
 #: Forms whose result leads to others, and those that have two breaks.
-DEEPER = {"and", "while", "nested", "init"}
+DEEPER = {"and", "while", "nested", "init", "new"}
 
 AROUND = {
     "bare": "{form}",
@@ -279,13 +288,13 @@ def lines(error: BaseException) -> list[Any]:
 def outcome(fn: Any, cls: Any, way: str, value: float) -> Any:
     LOG.clear()
     x = torch.arange(3.0) + value
-    t = cls(x, way if cls is not Made else "value")
+    t = cls(x, "value" if cls in (Made, New) else way)
     LOG.clear()
     try:
         result: Any = fn(x, way, t)
     except Exception as error:
         result = "raised", type(error), str(error), of_what(error), lines(error)[1:]
-    if isinstance(result, tuple) and isinstance(result[0], Answer):
+    if isinstance(result, tuple) and isinstance(result[0], Answer | New):
         result = shown(result[0]), *result[1:]
     return result, list(LOG)
 

@@ -594,8 +594,10 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         return _builtin_exception(cap, cls, args, kwargs)
     new = cap.type_attr(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new
+    init = cap.type_attr(cls, "__init__")
     if isinstance(new, types.FunctionType):
-        result = call(cap, wrap_class_value(cap, cls, "__new__", new), [this, *args], kwargs)
+        last = link if init is object.__init__ else None
+        result = call(cap, wrap_class_value(cap, cls, "__new__", new), [this, *args], kwargs, last)
     elif issubclass(cls, torch.Tensor):
         from .override_rules import new_tensor
 
@@ -606,7 +608,6 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         result = new_object(cap, cls, args)
     if type(result) not in (ObjectVar, TensorVar) or cls not in result.cls.__mro__:  # type: ignore[attr-defined]
         return result
-    init = cap.type_attr(cls, "__init__")
     if isinstance(init, types.FunctionType):
         finish = ConstVar(polyfills.initialised), result
         made = Link(finish) if link is DIRECT else None
