@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import collections.abc
 import copy
 import functools
 import inspect
 import math
 import operator
+from typing import Any
 
+import torch
 from torch import Tensor
 
+import graphlift
+from graphlift.guards import Predicate
 from tests.capture.program import program
 
 
@@ -90,6 +95,33 @@ def test_functools(x: Tensor):
 @program(breaks=True)
 def test_singledispatch(x: Tensor):
     return x + 1, dispatched(3), dispatched("s")
+
+
+def test_what_singledispatch_finds_is_guarded_in_c():
+    @functools.singledispatch
+    def scaled(value, x):
+        return x * 2
+
+    compiled = graphlift.compile(lambda x, value: scaled(value, x), backend="eager")
+    explained = graphlift.explain(lambda x, value: scaled(value, x), backend="eager")
+    x = torch.ones(2)
+
+    def check(value: Any, factor: int, in_c: bool) -> None:
+        for _ in range(2):
+            assert torch.equal(compiled(x, value), x * factor)
+        guards = [guard for region in explained(x, value).regions for guard in region.guards]
+        assert in_c != any(isinstance(guard, Predicate) for guard in guards)
+
+    check(True, 2, in_c=True)
+    scaled.register(int, lambda value, x: x * 3)
+    check(True, 3, in_c=True)
+    scaled.register(str, lambda value, x: x * 7)
+    check(True, 3, in_c=True)
+    scaled.register(int, lambda value, x: x * 4)
+    check(True, 4, in_c=True)
+    scaled.register(collections.abc.Sized, lambda value, x: x * 5)
+    check(True, 4, in_c=False)
+    check([1], 5, in_c=False)
 
 
 @program()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import ast
 import functools
+import inspect
 import json
 import operator
 import os
@@ -23,7 +24,21 @@ from torch.nn.utils.rnn import PackedSequence
 
 from .. import uncompiled
 from ..fake.checks import is_dense
-from ..guards import Call, Const, IdIs, InstanceDict, Length, NoOverlap, Predicate, TensorGrad, gives
+from ..guards import (
+    Call,
+    CellContents,
+    ClosureCell,
+    Const,
+    DictItem,
+    Equals,
+    IdIs,
+    InstanceDict,
+    Length,
+    NoOverlap,
+    Predicate,
+    TensorGrad,
+    gives,
+)
 from .breaks import Break, Raised
 from .calls import CODE_RULES, TENSOR_METHODS
 from .capture import Capture, NotConst
@@ -81,8 +96,18 @@ def _dispatch(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker
     """``dispatch(cls)`` of a `functools.singledispatch` function, which keeps what it found behind weak references."""
     dispatch, cls = fn.value, cap.value_of(args[0])
     found = dispatch(cls)
-    text = f"dispatch of {cls.__qualname__} is {getattr(found, '__qualname__', found)}"
-    cap.guard(Predicate(lambda ask: ask(cls) is found, (Const(dispatch, "dispatch"),), text))
+    name = f"dispatch of {cls.__qualname__}"
+    source = Const(dispatch, name)
+    at = {n: CellContents(ClosureCell(source, k, n)) for k, n in enumerate(dispatch.__code__.co_freevars)}
+    variables = inspect.getclosurevars(dispatch).nonlocals
+    registry, key = variables["registry"], next(filter(variables["registry"].__contains__, cls.__mro__), None)
+    if variables["cache_token"] is None and key is not None and registry[key] is found:
+        cap.guard(Equals(at["cache_token"], None))  # no abstract class is registered, whose subclasses change
+        cap.guard(Length(at["registry"], len(registry)))
+        cap.guard(IdIs(DictItem(at["registry"], key), found))
+    else:
+        text = f"{name} is {getattr(found, '__qualname__', found)}"
+        cap.guard(Predicate(lambda ask: ask(cls) is found, (source,), text))
     return cap.wrap(found, Const(found, getattr(found, "__qualname__", "implementation")))
 
 
