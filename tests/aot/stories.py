@@ -198,7 +198,7 @@ def difference(
     """The first thing that differs, but for what a region leaves open.
 
     In which order hooks on tensors that do not lead to each other are called; what was done already by a backward that
-    fails; and that eager's `backward(inputs=...)` frees the operators that made these, so that a later one fails.
+    fails; and that eager's `backward(inputs=...)` frees the operators that made these, so that it or a later one fails.
     """
     mine, theirs = _settled(found), _settled(expected)
     for x, y in itertools.zip_longest(mine, theirs):
@@ -225,4 +225,4 @@ def _settled(seen: list[tuple[int, str, Any]]) -> list[tuple[int, str, Any]]:
 
 
 def _accumulates_before(story: Story, at: int) -> bool:
-    return any(step.kind == "backward" and max(step.to, default=0) > 1 for step in story.steps[:at])
+    return any(step.kind == "backward" and max(step.to, default=0) > 1 for step in story.steps[: at + 1])

@@ -20,6 +20,7 @@ from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
 from .absent import without
+from .again import Again
 from .emit import Input, emit, example_of
 from .ir import Op, Trace, Value, inputs_of, memory_root, rewritten
 from .joint import Joint, trace_joint
@@ -32,7 +33,7 @@ from .record import Decompositions, Recorder
 from .release import EVERYTHING, Release, freed_as_one, tangents_that_need
 from .saved import Part, bits, members
 from .segments import Segment, Watched, until
-from .training import Again, Backward, Backwards, Layout, add_ports, arguments, make_apply
+from .training import Backward, Backwards, Layout, add_ports, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
 
 Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
@@ -472,8 +473,8 @@ class _Handover:
     ) -> Nodes:
         """A region that is several nodes."""
         joint, segments = self.joint, self.joint.segments
-        if any(cut.written for cut in segments.cuts):
-            refusal = refusal or "it changes a result in place from which it computes another"
+        if any(cut.mixed for cut in segments.cuts):
+            refusal = refusal or "it changes a result in place beside views of it"
         release, around = self._release(), joint.around
         nodes = tuple(self._node(n, release) for n in range(len(segments.nodes)))
         frees = all(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from ..data import dataclass
+from .again import differentiate, refused, without_history
 from .late import Late
 from .plan import Surroundings
 from .release import EVERYTHING, Release, backward_under_way
@@ -25,14 +26,11 @@ from .segments import Cut, Watched
 from .training import (
     Backwards,
     add_ports,
-    differentiate,
     hooks_of,
     pass_over,
-    refused,
     require_unchanged,
     runs_everything,
     wanted_of,
-    without_history,
 )
 from .wrapper import BELOW, Source, add_epilogue, keep_view
 
@@ -89,11 +87,16 @@ class Nodes:
             copies: dict[fx.Node, fx.Node] = {}
             graph.output(graph.graph_copy(self.gm.graph, copies))
             before = [node for node in graph.nodes if node.op == "placeholder"][self.tensors - 1]
+            order = {node: n for n, node in enumerate(graph.nodes)}
             for c in reversed(cuts):
+                cut = self.cuts[c]
+                written = order[copies[cut.writer]] if cut.writer is not None else -1
                 with graph.inserting_after(before):
                     given = graph.placeholder(f"cut{c}")
-                for node in self.cuts[c].nodes:
-                    copies[node].replace_all_uses_with(given)
+                for node in cut.nodes:
+                    copies[node].replace_all_uses_with(
+                        given, lambda user, at=written: order.get(user, at) > at
+                    )
             made = self.graphs[n] = fx.GraphModule(self.gm, graph)
         return made or self.gm
 
@@ -128,6 +131,7 @@ class Call:
         if nodes.release is not None:
             nodes.release.keep(self, self.saved)
         self.inputs = [t if t.is_leaf else weakref.ref(t) for t in given[: nodes.tensors]]
+        self.outputs = [weakref.ref(o[k]) for k in nodes.arriving]
         self.versions = nodes.late.versions(given) if nodes.late is not None else []
         self.cuts: dict[int, tuple[Any, OrderedDict]] = {}
         self.waiting: dict[tuple[int, int], Waiting] = {}  # by backward under way and node
@@ -231,7 +235,11 @@ def _again(
     if any(t is None for t in (*held, *cuts)):
         raise refused("it needs its inputs and outputs, of which some are gone")
     inputs = [t if k in node.inputs else t.detach() for k, t in enumerate(held) if t is not None]
-    arrived = [(nodes.again[slot], t) for slot, t in zip(nodes.arriving, came, strict=True) if t is not None]
+    arrived = [
+        (nodes.again[slot], t, ref())
+        for slot, t, ref in zip(nodes.arriving, came, call.outputs, strict=True)
+        if t is not None
+    ]
     found = differentiate(nodes.graph_from_cuts(n), [*inputs, *cuts], call.sizes, arrived)
     return [found.get(k) for k in (*node.inputs, *range(len(inputs), len(inputs) + len(cuts)))]
 

@@ -41,13 +41,15 @@ _BELOW_AUTOGRAD |= torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 class Home(FakeStorage):
     """A storage while recording: its current value, counted in versions, and the tensor that owns it."""
 
-    __slots__ = ("base", "version", "root", "first", "reached", "viewed")
+    __slots__ = ("base", "version", "root", "first", "reached", "viewed", "writer", "mixed")
 
     def __init__(self, nbytes: SizeLike, base: Value) -> None:
         super().__init__(nbytes)
         self.base = base
         self.first = base
         self.version = 0
+        self.writer: Any = None  # the node of the captured graph that wrote last
+        self.mixed = False  # whether it was written beside views of it
         self.root: FakeTensor | None = None
         self.viewed = False
         self.reached = False  # whether a view reads memory between or beyond the first value's elements
@@ -60,6 +62,11 @@ class Home(FakeStorage):
             if not (inside and is_dense(whole.shape, whole.stride)):
                 self.reached = True
         self.check()
+
+    def count_write(self, writer: Any) -> None:
+        self.version += 1
+        self.writer = writer
+        self.mixed |= self.viewed
 
     def check(self) -> None:
         """Raises: Unsupported where a new base value would lack memory that a view reads."""
@@ -166,11 +173,11 @@ class Recorder(FakeMode):
             raise FallBack("metadata-changed", "of a view that is written then")
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
-            home.version += 1
+            home.count_write(self.source)
             home.check()
             return
         home.base = fake.value = self.conform(value, fake.spec)
-        home.version += 1
+        home.count_write(self.source)
         home.check()
         fake.seen = home.version
 
@@ -556,7 +563,7 @@ def _writes_generic(
     rec.trace.ops[-1].random = info.random
     for h, value in zip(order, values[len(fresh) :], strict=True):
         homes[h].base = value
-        homes[h].version += 1
+        homes[h].count_write(rec.source)
         homes[h].check()
     for target in targets:
         if isinstance(target, (list, tuple)):
@@ -596,7 +603,7 @@ def _metadata(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwarg
             )
             set_metadata(target, spec, home)
             home.base = fresh
-            home.version += 1
+            home.count_write(rec.source)
             return target
         home.reach(spec, before)
         form, rest, kwargs = aten.as_strided.default, (spec.shape, spec.stride, spec.offset), {}
@@ -649,7 +656,7 @@ def _copy_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
     args = rec.convert(args)
     target, source = args[0], args[1]
     if source.home is target.home and source.spec is target.spec:
-        target.home.version += 1  # a copy onto itself changes no value, but autograd saw it
+        target.home.count_write(rec.source)  # a copy onto itself changes no value, but autograd saw it
         return target
     info = op_info(func)
     rules._inplace(rec, info, metadata_key(func, args, kwargs), args, kwargs)

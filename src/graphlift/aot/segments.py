@@ -34,7 +34,8 @@ class Cut:
     output: int
     tangent: int | None  # of the output of the graph that it is, or is a view of
     nodes: tuple[fx.Node, ...]  # of the captured graph that give it
-    written: bool  # in place, by the region
+    writer: fx.Node | None  # of these nodes, the last that writes it in place
+    mixed: bool  # written in place beside views of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def find_cuts(
         else:
             continue
         if _is_followed(plan.path) and out.requires_grad and (out.grad_fn, out.output_nr) in edges:
-            found.append(Cut(k, tangent, made.get(id(out), ()), out.home.version != 0))
+            found.append(Cut(k, tangent, made.get(id(out), ()), out.home.writer, out.home.mixed))
     return tuple(found)
 
 

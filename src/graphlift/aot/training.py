@@ -10,7 +10,7 @@ import contextlib
 import functools
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from ..fake import Spec
 from ..fake.symbolic import spec_at
 from ..frame import call_disabled
 from ..shapes.expr import Symbol
+from .again import Again
 from .blame import note_forward_line
 from .late import Late
 from .release import EVERYTHING, Release, keeps_graph
@@ -120,6 +121,7 @@ def make_apply(
         if not leaf
     ]
     src.add(f"ctx.inputs = ({''.join(refs)})")
+    src.add(f"ctx.outputs = ({''.join(f'ref(o[{k}]), ' for k in layout.tangents)})")
     if layout.watched:
         watched = [f"(ref({i}[{k}]), {i}[{k}]._version), " for i, k, _ in layout.watched]
         src.add(f"ctx.watched = ({''.join(watched)})")
@@ -328,88 +330,3 @@ class Backwards:
         if t.stride() == at.stride and not (t.is_conj() or t.is_neg()):
             return t
         return torch.empty_strided(at.shape, at.stride, dtype=spec.dtype, device=spec.device).copy_(t)
-
-
-def refused(reason: str) -> RuntimeError:
-    """The error where a second derivative cannot be computed."""
-    return RuntimeError(f"a second derivative through a compiled region: {reason}; compute it in eager")
-
-
-def differentiate(
-    gm: fx.GraphModule,
-    inputs: Sequence[Tensor],
-    sizes: Sequence[int],
-    arrived: Sequence[tuple[tuple[int, bool], Tensor]],
-) -> dict[int, Tensor | None]:
-    """Gradients of the captured graph by input, with a graph of their own.
-
-    `arrived`: gradients, each of an output or of the base of one.
-    """
-    with torch.enable_grad():
-        same = {id(t): t.view_as(t) if t.requires_grad else t for t in inputs}
-        mine = [same[id(t)] for t in inputs]
-        outs = gm.forward(*mine, *sizes)
-        if not isinstance(outs, (tuple, list)):
-            outs = (outs,)
-        wanted = [
-            k for k, t in enumerate(mine) if t.requires_grad and same.pop(id(inputs[k]), None) is not None
-        ]
-        grads = torch.autograd.grad(
-            [outs[k]._base if viewed else outs[k] for (k, viewed), _ in arrived],
-            [mine[k] for k in wanted],
-            [t for _, t in arrived],
-            create_graph=True,
-            allow_unused=True,
-        )
-    return dict(zip(wanted, grads, strict=True))
-
-
-def without_history(grads: Iterable[Tensor | None]) -> tuple[Tensor | None, ...]:
-    return tuple([None if t is None else t.detach() for t in grads])
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The backward under `create_graph=True`: differentiates the captured graph itself, run in eager on the inputs."""
-
-    gm: fx.GraphModule
-    layout: Layout
-    outputs: Mapping[
-        int, tuple[int, bool]
-    ]  # by slot: position among gm's outputs, and whether that is a view of it
-    refusal: str | None
-
-    def __call__(
-        self, ctx: Any, came: Sequence[Tensor | None], saved: Sequence[Tensor | None]
-    ) -> tuple[Tensor | None, ...]:
-        if self.refusal is not None:
-            raise refused(self.refusal)
-        inputs = self._inputs(ctx, saved)
-        arrived = [
-            (self.outputs[k], t) for k, t in zip(self.layout.tangents, came, strict=True) if t is not None
-        ]
-        found = differentiate(self.gm, inputs, ctx.sizes, arrived)
-        return tuple(found.get(k) for k in range(len(inputs) + len(ctx.sizes)))
-
-    def as_captured(
-        self, ctx: Any, came: Sequence[Tensor | None], saved: Sequence[Tensor | None]
-    ) -> tuple[Tensor | None, ...]:
-        """The first derivative in this way, where what the program's own functions look at has changed."""
-        if self.refusal is not None and self.layout.late is not None:
-            self.layout.late.refuse(self.refusal)
-        return without_history(self(ctx, came, saved))
-
-    def _inputs(self, ctx: Any, saved: Sequence[Tensor | None]) -> list[Tensor]:
-        kept = dict(zip(self.layout.saved_inputs, saved, strict=False))
-        held = iter(ctx.inputs)
-        edges = iter(ctx.next_functions)
-        found = []
-        for k, leaf in enumerate(self.layout.leaves):
-            edge: Any = None if k in self.layout.unconnected else next(edges)[0]
-            t = None if leaf else next(held)()
-            t = kept.get(k) if t is None else t
-            t = getattr(edge, "variable", None) if t is None else t
-            if t is None:
-                raise refused("it needs its inputs, which are gone")
-            found.append(t.detach() if k in self.layout.unconnected else t)
-        return found
