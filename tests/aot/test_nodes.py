@@ -82,6 +82,11 @@ def beside_another(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return h, beside, h.exp()
 
 
+def complex_beside_another(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    c = torch.complex(x, w)
+    return c.abs(), c * 2, x @ w
+
+
 PROGRAMS: tuple[Program, ...] = (
     hidden_and_loss,
     view_between,
@@ -95,6 +100,7 @@ PROGRAMS: tuple[Program, ...] = (
     views_of_views,
     views_of_a_view_of_an_input,
     beside_another,
+    complex_beside_another,
 )
 
 
@@ -118,7 +124,7 @@ def _between_then_first(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
 def _retained(outs: tuple[Tensor, ...], x: Tensor, w: Tensor) -> Any:
     for out in outs[:-1]:
         out.retain_grad()
-    sum(out.square().sum() for out in outs).backward()
+    sum(out.abs().square().sum() for out in outs).backward()
     return [out.grad for out in outs[:-1]]
 
 

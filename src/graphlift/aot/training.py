@@ -193,11 +193,20 @@ def add_ports(src: Source, slots: Sequence[int]) -> None:
     """
     if len(slots) > 1:
         for k in slots:
-            src.add(f"{src.name('lift', _LIFT)}(o[{k}])")
+            src.add(f"{src.name('port', _port)}(o[{k}])")
 
 
-#: Gives the tensor itself, with a node more.
-_LIFT = torch.ops.aten.lift.default
+_lift = torch.ops.aten.lift.default
+
+
+def _port(t: Tensor) -> None:
+    """One more node behind the tensor itself, which changes nothing."""
+    if t.is_complex():  # `lift` refuses those
+        version = t._version
+        t.transpose_(0, 0)
+        torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+    else:
+        _lift(t)
 
 
 def pass_over(ctx: Any, release: Release | None) -> None:
