@@ -144,3 +144,31 @@ def test_floats_of_sizes_are_rounded_as_python_rounds_them(rounding: int, expect
         return
     for n in (2, 3, 10, 11, 12, 14, 20, 21, 2**40 + 1):
         assert evaluate(found, {size: n}) == expected(fn(n, by))
+
+
+ROUNDED: dict[str, Callable[[int], int]] = {
+    "int": lambda n: int(0.8 * n),
+    "int_of_a_quotient": lambda n: int(n / 1.2),
+    "floor": lambda n: math.floor(n * 0.29),
+    "ceil": lambda n: math.ceil(n * 0.3),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_sizes_rounded_from_decimal_fractions_are_eagers(name: str) -> None:
+    graphs: list[Any] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        graphs.append(gm)
+        return gm.forward
+
+    def program(x: torch.Tensor) -> Any:
+        k = ROUNDED[name](x.shape[0])
+        return x[: abs(k)].clone(), k
+
+    compiled = graphlift.compile(program, backend=backend)
+    for n in (50, 60, 61, 62, 63, 64, 65, 99, 100, 101, 200, 7):
+        x = torch.arange(float(n))
+        assert bits(compiled(x)) == bits(program(x))
+    # One for a number, one for all; 100 and 200 apart, of which 0.29 is just below a whole number.
+    assert len(graphs) == (4 if name == "floor" else 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ..data import dataclass
@@ -172,10 +173,10 @@ class Reals:
         return f"{getattr(made.fn, '__name__', made.fn)}({', '.join(parts)})"
 
     def whole(self, a: Any, rounding: int) -> SizeLike | None:
-        """The float rounded to an integer, as a size; None where that is not known to be exact."""
+        """The float rounded to an integer, as a size; None where there is no such size."""
         found = self._fraction(a)
         if found is None:
-            return None
+            return self._whole_of_near(a, rounding)
         above, below = found
         table = self.table
         if rounding == NEAREST:
@@ -190,22 +191,47 @@ class Reals:
             return -((-above) // below)
         return above // below
 
-    def _fraction(self, a: Any) -> tuple[SizeLike, int] | None:
-        """(n, d) where the float is n/d, or the nearest to it."""
+    def _whole_of_near(self, a: Any, rounding: int) -> SizeLike | None:
+        """The size by fractions as they are written (0.8 of n: 4n//5), which guards compare with the float."""
+        found = self._fraction(a, as_written=True)
+        if found is None or rounding == NEAREST or self.table.frozen or self.table.is_unknown(a):
+            return None
+        above, below = found
+        up = rounding == CEIL or (rounding == TRUNC and self.values[a] < 0)
+        size = -((-above) // below) if up else above // below
+        lt, le = operator.lt, operator.le
+        bounds = [(lt, size - 1, a), (le, a, size)] if up else [(le, size, a), (lt, a, size + 1)]
+        if rounding == TRUNC:
+            bounds.append((le, a, 0) if up else (le, 0, a))
+        if not all(fn(self.value(low), self.value(high)) for fn, low, high in bounds):
+            return None
+        for bound in bounds:
+            self.compare(*bound)
+        return size
+
+    def _fraction(self, a: Any, as_written: bool = False) -> tuple[SizeLike, int] | None:
+        """(n, d) where the float is n/d, or the nearest to it; `as_written`: or not far from it."""
         made = self.made.get(a) if isinstance(a, Real) else None
         if made is None:
             return None
         if made.fn is float:
-            return (made.args[0], 1) if not isinstance(made.args[0], Real) else self._fraction(made.args[0])
+            return (
+                (made.args[0], 1)
+                if not isinstance(made.args[0], Real)
+                else self._fraction(made.args[0], as_written)
+            )
         if len(made.args) != 2:
             return None
         left, right = made.args
         if made.fn is operator.truediv and type(right) is int and right > 0 and not isinstance(left, Real):
             return left, right
+        if made.fn is operator.truediv and as_written and type(right) is float and not isinstance(left, Real):
+            by, factor = _ratio(right) if math.isfinite(right) else (0, 1)
+            return (left * factor, by) if 0 < by <= _LARGEST_FACTOR else None
         if made.fn is operator.mul:
             if isinstance(left, (int, float)):
                 left, right = right, left
-            base = self._fraction(left) if isinstance(left, Real) else (left, 1)
+            base = self._fraction(left, as_written) if isinstance(left, Real) else (left, 1)
             if (
                 base is None
                 or base[1] != 1
@@ -213,9 +239,15 @@ class Reals:
                 or not math.isfinite(right)
             ):
                 return None
-            factor, by = float(right).as_integer_ratio()
+            factor, by = _ratio(right) if as_written else float(right).as_integer_ratio()
             return (base[0] * factor, by) if 0 < factor <= _LARGEST_FACTOR else None
         return None
+
+
+def _ratio(number: float) -> tuple[int, int]:
+    """The simple fraction that a number was written for, if any, else its own."""
+    simple = Fraction(number).limit_denominator(1000)
+    return (simple if float(simple) == number else Fraction(number)).as_integer_ratio()
 
 
 #: Functions that give a float, and raise for none.
