@@ -543,6 +543,7 @@ BATCHED: dict[str, Callable[[torch.Tensor], Any]] = {
     "rot90": lambda x: torch.rot90(x, 1, (0, 1)),
     "affine_grid": lambda x: F.affine_grid(x[:, :2, :3], (x.shape[0], 1, 5, 6), align_corners=False),
     "matrix_exp": torch.matrix_exp,
+    "distances": lambda x: torch.cdist(x.flatten(0, 1).repeat(9, 1), x[0] + 1),
     "inv": torch.linalg.inv,
     "det": torch.linalg.det,
     "slogdet": lambda x: torch.linalg.slogdet(x)[1],

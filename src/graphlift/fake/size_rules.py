@@ -85,7 +85,7 @@ _row(
     "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax _safe_softmax flip roll tril triu "
     "renorm fill.Scalar fill.Tensor "
     "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src "
-    "scatter.value scatter_add scatter_reduce.two _euclidean_dist uniform normal_functional zero "
+    "scatter.value scatter_add scatter_reduce.two uniform normal_functional zero "
     "native_dropout_backward exponential lift alias_copy detach_copy alias detach bernoulli.Tensor hardswish "
     "channel_shuffle linalg_matrix_exp _transformer_encoder_layer_fwd"
 )(_shaped_as(0))
@@ -692,7 +692,7 @@ def _pixel_unshuffle(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 _row("_cdist_backward")(_shaped_as(1))
 
 
-@_row("_cdist_forward")
+@_row("_cdist_forward _euclidean_dist")
 def _cdist(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     a, b = args[0].spec.shape, args[1].spec.shape
     require_equal(table, a[-1], b[-1])
