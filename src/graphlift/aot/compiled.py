@@ -31,7 +31,7 @@ from .partition import Split, partition
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
 from .release import EVERYTHING, Release, freed_as_one, tangents_that_need
-from .saved import Part, bits, members
+from .saved import Part, bits, members, union
 from .segments import Segment, Watched, until
 from .training import Backward, Backwards, Layout, add_ports, arguments, make_apply
 from .wrapper import Source, add_epilogue, add_prologue
@@ -505,7 +505,11 @@ class _Handover:
         segment, cuts = segments.nodes[n], segments.arriving_at(n)
         inputs = tuple(k for k in members(segment.leads) if k < segments.count)
         to = 0 if segment.hands_on is None else segments.nodes[segment.hands_on].tangents
-        between = [c for c in cuts if (t := segments.cuts[c].tangent) is not None and to >> t & 1]
+        between = {
+            c: 1 << cut.tangent
+            for c, cut in enumerate(segments.cuts)
+            if cut.tangent is not None and to >> cut.tangent & 1
+        }
         saved = tuple(k for k, need in enumerate(release.needs) if need & segment.tangents)
         return Node(
             tangents=members(segment.tangents),
@@ -514,6 +518,7 @@ class _Handover:
             edges=(*inputs, *(segments.count + c for c in cuts)),
             hands_on=segment.hands_on,
             between=tuple(between),
+            at=union(between.get(c, 0) for c in cuts),
             watched=self._watched(segment, release.needs),
             saved=saved,
             release=self._release_at_once([p for p in release.parts if p[0] & segment.tangents], len(saved)),

@@ -19,9 +19,8 @@ from torch import Tensor, fx
 from ..data import dataclass
 from .again import differentiate, refused, without_history
 from .late import Late
-from .plan import Surroundings
+from .plan import FromInput, Surroundings
 from .release import EVERYTHING, Release, backward_under_way
-from .saved import union
 from .segments import Cut, Watched
 from .training import (
     Backwards,
@@ -46,7 +45,8 @@ class Node:
     cuts: tuple[int, ...]
     edges: tuple[int, ...]  # the same, as the bits in `watched`
     hands_on: int | None  # a node that may run this one's backward with its own
-    between: tuple[int, ...]  # the cuts that are outputs of that one
+    between: tuple[int, ...]  # the cuts that are outputs of that one, or views of them
+    at: int  # its tangents at which this one's gradients arrive, as bits
     watched: Watched
     saved: tuple[int, ...]  # which of what is saved its own backward reads
     release: Release  # of these, where the region has none
@@ -202,7 +202,7 @@ def _backward(ctx: Any, call: Call, n: int, g: Sequence[Tensor | None]) -> Seque
         for k, t in zip(node.saved, node.release.unpack(ctx, here, wanted), strict=True):
             handed.saved[k] = t
     if node.hands_on is not None and wanted == EVERYTHING and not any(map(call.is_asked_for, node.between)):
-        handed.at = union(1 << t for c in node.between if (t := nodes.cuts[c].tangent) is not None)
+        handed.at = node.at
         call.hand_on((task, node.hands_on), handed)
         return (None,) * len(node.edges)
     saved = handed.saved if nodes.release is None else nodes.release.take(call, handed.behind, wanted)
@@ -228,13 +228,13 @@ def _again(
     node = nodes.nodes[n]
     if nodes.refusal is not None:
         raise refused(nodes.refusal)
-    cuts = ctx.cuts if ctx.cuts is not None else [call.cuts[c][0]() for c in node.cuts]
     kept = dict(zip(nodes.saved, saved, strict=False))
     held = [t if isinstance(t, Tensor) else t() for t in call.inputs]
-    held = [kept.get(k) if t is None else t for k, t in enumerate(held)]
-    if any(t is None for t in (*held, *cuts)):
-        raise refused("it needs its inputs and outputs, of which some are gone")
-    inputs = [t if k in node.inputs else t.detach() for k, t in enumerate(held) if t is not None]
+    given = [found for k, t in enumerate(held) if (found := kept.get(k) if t is None else t) is not None]
+    if len(given) < len(held):
+        raise refused("it needs its inputs, of which some are gone")
+    cuts = ctx.cuts if ctx.cuts is not None else [_cut(call, c, given) for c in node.cuts]
+    inputs = [t if k in node.inputs else t.detach() for k, t in enumerate(given)]
     arrived = [
         (nodes.again[slot], t, ref())
         for slot, t, ref in zip(nodes.arriving, came, call.outputs, strict=True)
@@ -242,6 +242,23 @@ def _again(
     ]
     found = differentiate(nodes.graph_from_cuts(n), [*inputs, *cuts], call.sizes, arrived)
     return [found.get(k) for k in (*node.inputs, *range(len(inputs), len(inputs) + len(cuts)))]
+
+
+def _cut(call: Call, c: int, inputs: list[Tensor]) -> Tensor:
+    """A cut; where the program let go of it, made again."""
+    ref, hooks = call.cuts[c]
+    t = ref()
+    if t is not None:
+        return t
+    if hooks:
+        raise refused("it needs an output with hooks on it, which is gone")
+    nodes, cut = call.nodes, call.nodes.cuts[c]
+    n = next((n for n, node in enumerate(nodes.nodes) if cut.tangent in node.tangents), None)
+    graph = nodes.gm if n is None else nodes.graph_from_cuts(n)
+    before = [] if n is None else [_cut(call, k, inputs) for k in nodes.nodes[n].cuts]
+    with torch.enable_grad():
+        made: Tensor = graph.forward(*inputs, *before, *call.sizes)[cut.output]
+    return made
 
 
 def add_nodes(src: Source, nodes: Nodes, around: Surroundings, extra: str) -> None:
@@ -260,8 +277,17 @@ def add_nodes(src: Source, nodes: Nodes, around: Surroundings, extra: str) -> No
 
 
 def _show(src: Source, nodes: Nodes, around: Surroundings, tangents: tuple[int | None, ...]) -> None:
-    """Statements that make the cuts of these tangents."""
-    for c, cut in enumerate(nodes.cuts):
-        if cut.tangent in tangents:
-            keep_view(src, f"cut{c}", around.outputs[cut.output], "o", around.grad_mode)
-            src.add(f"call.show({c}, cut{c})")
+    """Statements that make the cuts of these tangents, and the views between them."""
+    plans = around.outputs
+    cuts = {cut.output: c for c, cut in enumerate(nodes.cuts) if cut.tangent in tangents}
+    slots = {nodes.arriving[t] for t in tangents if t is not None}
+    views = [
+        k
+        for k in around.between
+        if (getattr(plans[k], "slot", None) in slots if slots else type(plans[k]) is FromInput)
+    ]
+    for k in sorted({*cuts, *views}, key=lambda k: len(plans[k].path)):  # type: ignore[union-attr]
+        label = f"cut{cuts[k]}" if k in cuts else f"w{k}"
+        keep_view(src, label, plans[k], "o", around.grad_mode)
+        if k in cuts:
+            src.add(f"call.show({cuts[k]}, {label})")

@@ -116,15 +116,22 @@ class Release:
 
     def unpack(self, ctx: Any, here: int, wanted: int) -> Sequence[Tensor | None]:
         """As `take`, of what autograd keeps, which frees all at once."""
-        if wanted == EVERYTHING or keeps_graph():
+        if getattr(ctx, "kept", None) is None:
             try:
-                return ctx.saved_tensors
+                if wanted == EVERYTHING or keeps_graph():
+                    return ctx.saved_tensors
+                self.take_over(ctx)
             except RuntimeError:
-                if getattr(ctx, "kept", None) is None:
+                if wanted == EVERYTHING or self._through(here, wanted):
                     raise
-        elif getattr(ctx, "kept", None) is None:
-            self.take_over(ctx)
+                return [None] * len(self.needs)  # freed, and not needed
         return self.take(ctx, here, wanted)
+
+    def _through(self, here: int, wanted: int) -> int:
+        """The parts that a backward comes to."""
+        return bits(
+            mask & here != 0 and (wanted == EVERYTHING or leads & wanted != 0) for mask, leads in self.parts
+        )
 
     def take(self, holder: Any, here: int, wanted: int) -> Sequence[Tensor | None]:
         """What the backward of tangents that goes on to some inputs needs, else None. Raises: as eager, if freed."""
@@ -132,9 +139,7 @@ class Release:
         task = backward_under_way()
         if kept.task != task:
             kept.freed, kept.freeing, kept.went, kept.task = kept.freed | kept.freeing, 0, 0, task
-        through = bits(
-            mask & here != 0 and (wanted == EVERYTHING or leads & wanted != 0) for mask, leads in self.parts
-        )
+        through = self._through(here, wanted)
         if through & kept.freed:
             raise RuntimeError(_FREED)
         saved: list[Tensor | None] = [None] * len(self.needs)

@@ -185,7 +185,7 @@ def add_epilogue(src: Source, around: Surroundings, result: str) -> None:
         for step in change.path:
             _in_mode(src, step.grad_mode, grad, _in_place_statement(src, f"i[{change.input}]", step))
     items: list[str] = []
-    for k in around.between:
+    for k in sorted(around.between, key=lambda k: len(around.outputs[k].path)):  # type: ignore[union-attr]
         keep_view(src, f"w{k}", around.outputs[k], result, grad)
     for k, plan in enumerate(around.outputs):
         items.append(_output(src, plan, result, grad, k, items))
