@@ -334,6 +334,37 @@ def test_code_replaced_before_a_hook_that_cannot_see_it(
         y.sum().backward()
 
 
+@pytest.mark.parametrize("backend", ("aot_eager", "auto"))
+def test_changed_where_the_graph_cannot_run_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noisy(x: Tensor) -> Tensor:
+        return torch.dropout(Reading.apply(x), 0.5, True)
+
+    compiled = graphlift.compile(noisy, backend=backend, fullgraph=True)
+    compiled(torch.ones(3, requires_grad=True)).sum().backward()
+    y = compiled(torch.ones(3, requires_grad=True))
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    with pytest.raises(RuntimeError, match=r"the backward of Reading .* SCALE == 2.0: .* random numbers"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager", "auto"))
+def test_changed_between_two_backwards(backend: str) -> None:
+    def twice(fn: Callable[..., Tensor]) -> list[float]:
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        y = fn(x).sum()
+        y.backward(retain_graph=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(globals(), "SCALE", 5.0)
+            y.backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    def program(x: Tensor) -> Tensor:
+        return Reading.apply(x.sin(), 2.0) * x
+
+    assert twice(graphlift.compile(program, backend=backend)) == pytest.approx(twice(program))
+
+
 ONE_GRAPH = (made_inside, made_inside_and_not_used, through_defaults)
 OTHERS = (
     *(returned_too, of_a_class, of_a_class_attribute, counted, of_a_context, of_a_hook, of_hooks_in_a_loop),
