@@ -9,6 +9,7 @@ import enum
 import functools
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from tests.capture.program import program
@@ -618,6 +619,104 @@ def test_subclasses_give_plain_ones(x: Tensor):
     pair, frozen = TuplePair(1, 2), FrozenNumbers([1])
     made = pair + (), () + pair, pair[:], pair * 1, frozen.copy(), frozen.union(), frozen | frozenset()
     return x + 1, [type(each) for each in made]
+
+
+TOLD: list[str] = []
+
+
+def told(text):
+    TOLD.append(text)
+    return text
+
+
+class Spoken(enum.Enum):
+    """An enumeration whose members' methods are the program's code."""
+
+    ONE = 1
+    TWO = 2
+
+    def __init__(self, number):
+        self.hits = number
+
+    @property
+    def low(self):
+        return told(self.name).lower() * self.hits
+
+    @classmethod
+    def make(cls):
+        return told(cls.__name__)
+
+    @staticmethod
+    def plain():
+        return told("plain")
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return told("for " + name)
+
+    def __str__(self):
+        return told("text")
+
+    def __repr__(self):
+        return told("shown")
+
+    def __format__(self, spec):
+        return told("formatted " + spec)
+
+    def __call__(self):
+        return told("called")
+
+    def __bool__(self):
+        return bool(TOLD and False)
+
+    def __len__(self):
+        return len(told("abc"))
+
+    def __add__(self, other):
+        return told("added")
+
+    def __lt__(self, other):
+        return self.value < other.value and bool(told("less"))
+
+    def __contains__(self, item):
+        return bool(told("held"))
+
+    def __getitem__(self, index):
+        return told("item")
+
+    def __iter__(self):
+        return iter([told("first")])
+
+
+@program(breaks=True)
+def test_members_of_enumerations_with_code_of_their_own(x: Tensor):
+    TOLD.clear()
+    one = Spoken.ONE
+    found = [
+        one.low,
+        one.make(),
+        one.plain(),
+        one.missing,
+        hasattr(one, "absent"),
+        str(one),
+        repr(one),
+        f"{one:>3}",
+    ]
+    found += [one(), not one, len(one), one + 1, one < Spoken.TWO, 3 in one, one[2], list(one), one.hits]
+    found += [sorted([Spoken.TWO, one])[0].name, one.value, one.name, one is Spoken(1), Spoken["TWO"].low]
+    return x + 1, found, list(TOLD)
+
+
+def test_what_a_member_of_an_enumeration_holds_may_change(compiler):
+    def fn(x):
+        return x * Spoken.TWO.hits, Spoken.TWO.low
+
+    compiled = compiler.compile(fn, backend="eager")
+    for hits in (2, 3, 2):
+        Spoken.TWO.hits = hits
+        y, text = compiled(torch.ones(1))
+        assert y.item() == hits and text == "two" * hits
 
 
 class Judging(type):

@@ -242,6 +242,22 @@ def is_python(cap: Capture, obj: ObjectVar, name: str) -> bool:
     return isinstance(cap.type_attr(obj.cls, name), types.FunctionType)
 
 
+def says_itself(cap: Capture, tracker: Tracker, *names: str) -> bool:
+    """Whether one of these special methods of a constant, a class or a member of an enumeration, is the program's code."""
+    kind: Any = type(tracker.value) if type(tracker) is ConstVar else type
+    if kind is type or not issubclass(kind, (enum.Enum, type)):
+        return False
+    for name in names:
+        found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+        if type(found) is types.FunctionType and not str(found.__module__).startswith(_LIBRARY):
+            cap.type_attr(kind, name)  # guarded
+            return True
+    return False
+
+
+_LIBRARY = ("abc", "enum", "typing", "torch")
+
+
 def builtin_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
     """An attribute that the class of a builtin object has."""
     cls = python_type(obj)
@@ -463,6 +479,8 @@ def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
     if kind is types.FunctionType:
         return _function_attr(cap, obj, name)
     raw = cap.type_attr(kind, name)
+    if isinstance(value, enum.Enum):
+        return _member_attr(cap, obj, raw, name)
     if raw is ABSENT and not hasattr(value, name):
         return None
     if isinstance(raw, C_METHODS):
@@ -472,7 +490,7 @@ def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
     if name == "__class__":
         return ConstVar(kind)
     if kind in PLAIN_CONSTANTS or isinstance(
-        value, (enum.Enum, *C_METHODS, *C_DATA, types.BuiltinFunctionType, types.CodeType, np.finfo, np.iinfo)
+        value, (*C_METHODS, *C_DATA, types.BuiltinFunctionType, types.CodeType, np.finfo, np.iinfo)
     ):
         return cap.from_python(getattr(value, name))
     if isinstance(raw, C_DATA) or isinstance(value, (property, staticmethod, classmethod)):
@@ -484,6 +502,37 @@ def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
     if source is not None and type(instance_dict) is dict and name in instance_dict:
         return cap.wrap(instance_dict[name], DictItem(InstanceDict(source), name))
     raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
+
+
+def _member_attr(cap: Capture, obj: ConstVar, raw: Any, name: str) -> Tracker | None:
+    """An attribute of a member of an enumeration: code of its class is captured, what it holds may change."""
+    value, kind = obj.value, type(obj.value)
+    getter = getattr(raw, "fget", None)
+    if type(getter) is types.FunctionType and getter.__module__ != "enum":
+        return _call(cap, wrap_class_value(cap, kind, name, getter), [obj])
+    held = object.__getattribute__(value, "__dict__")
+    source = obj.source or Const(value, f"{kind.__name__}.{value._name_}")
+    if getter is None and name in held and name not in _FIXED_IN_MEMBERS:
+        return cap.wrap(held[name], DictItem(InstanceDict(source), name))
+    if isinstance(raw, classmethod):
+        return MethodVar(wrap_class_value(cap, kind, name, raw.__func__), ConstVar.known(kind))
+    if isinstance(raw, (types.FunctionType, *C_METHODS)):
+        return MethodVar(wrap_class_value(cap, kind, name, raw), obj)
+    if isinstance(raw, staticmethod):
+        return wrap_class_value(cap, kind, name, raw.__func__)
+    if type(raw) is _CACHED_PROPERTY:
+        raise Break("unsupported-attribute", f"{name} of {describe(obj)}")
+    if raw is ABSENT and name not in held:
+        cap.guard(HasKey(InstanceDict(source), name, False))
+        fallback = cap.type_attr(kind, "__getattr__")
+        own = isinstance(fallback, types.FunctionType)
+        return _call(cap, ConstVar.known(fallback), [obj, ConstVar(name)]) if own else None
+    if name != "__class__" and not hasattr(value, name):
+        return None
+    return ConstVar(kind) if name == "__class__" else cap.from_python(getattr(value, name))
+
+
+_FIXED_IN_MEMBERS = frozenset(("_value_", "_name_", "_sort_order_", "__objclass__"))
 
 
 def _python_module_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:

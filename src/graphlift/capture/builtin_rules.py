@@ -31,6 +31,7 @@ from .attributes import (
     object_set_attr,
     ordered_attrs,
     python_type,
+    says_itself,
     set_attr,
 )
 from .breaks import Break, Raised
@@ -239,7 +240,7 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
         return any(_instance_of(cap, value, c) for c in typing.get_args(cls))
     if python_type(value) is cls:
         return True
-    if _checks(cap, cls, "__instancecheck__"):
+    if says_itself(cap, ConstVar(cls), "__instancecheck__"):
         return truth(cap, call_special(cap, ConstVar.known(cls), "__instancecheck__", [value]))
     if type(value) is ConstVar:
         return isinstance(value.value, cls)
@@ -279,22 +280,13 @@ _TENSOR_TYPES = tuple(
 @rule(issubclass)
 def _issubclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     cls = cap.value_of(args[1])
-    if isinstance(cls, tuple) and any(_checks(cap, c, "__subclasscheck__") for c in cls):
+    if isinstance(cls, tuple) and any(says_itself(cap, ConstVar(c), "__subclasscheck__") for c in cls):
         raise Break(
             "unsupported-call", "issubclass() of several classes, one of which says itself what they are"
         )
-    if _checks(cap, cls, "__subclasscheck__"):
+    if says_itself(cap, ConstVar(cls), "__subclasscheck__"):
         return ConstVar(truth(cap, call_special(cap, ConstVar.known(cls), "__subclasscheck__", [args[0]])))
     return evaluate(cap, issubclass, cap.value_of(args[0]), cls)
-
-
-def _checks(cap: Capture, cls: Any, name: str) -> bool:
-    """Whether code of the program's says what the instances or subclasses of a class are."""
-    found = next((vars(base)[name] for base in type(cls).__mro__ if name in vars(base)), None)
-    if type(found) is not types.FunctionType or found.__module__.startswith(("abc", "typing", "torch")):
-        return False
-    cap.type_attr(type(cls), name)  # guarded
-    return True
 
 
 @rule(callable)

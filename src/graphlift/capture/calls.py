@@ -432,7 +432,7 @@ def call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
 
 def _name(value: Any) -> str:
     module = getattr(value, "__module__", None)
-    name = getattr(value, "__qualname__", None) or repr(value)[:80]
+    name = getattr(value, "__qualname__", None) or f"a {type(value).__qualname__}"
     return f"{module}.{name}" if module and module != "builtins" else name
 
 

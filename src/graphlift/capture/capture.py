@@ -775,6 +775,10 @@ class Capture:
         if type(tracker) is ObjectVar and tracker.cls is torch.Size:
             return self.value_of(tracker)
         if type(tracker) is ConstVar:
+            from .attributes import says_itself
+
+            if says_itself(self, tracker, "__hash__", "__eq__"):
+                raise Break("unsupported-object", "a constant as a key whose class says what it equals")
             try:
                 hash(tracker.value)
             except TypeError as error:

@@ -42,7 +42,8 @@ _LOOKED_AT_MOST = 2000
 
 def has_finalizer(cls: type) -> bool:
     """Whether instances run code of the program's when they end."""
-    return isinstance(getattr(cls, "__del__", None), types.FunctionType)
+    found = next((vars(base)["__del__"] for base in cls.__mro__ if "__del__" in vars(base)), None)
+    return isinstance(found, types.FunctionType)
 
 
 def is_noticed(value: Any, modules: bool = False) -> bool:

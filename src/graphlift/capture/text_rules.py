@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import enum
 import reprlib
 import string
 import types
@@ -18,7 +19,7 @@ import torch
 
 from ..guards import Const
 from . import polyfills
-from .attributes import get_attr, is_python, python_type
+from .attributes import get_attr, is_python, python_type, says_itself
 from .breaks import Break
 from .calls import CODE_RULES, call, call_special, hash_by_method
 from .capture import Capture, NotConst
@@ -72,6 +73,8 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return obj
     if varies(cap, obj):
         return show_number(cap, str, obj)
+    if says_itself(cap, obj, "__str__"):
+        return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__str__")
         if isinstance(raw, types.WrapperDescriptorType) and raw.__objclass__ in _PLAIN_TEXT_EXCEPTIONS:
@@ -89,7 +92,7 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _by_content(cap: Capture, fn: Any, args: Args, code: str, detail: str) -> Tracker:
     """Text made of the text of what is inside; an object that shows its address is a `Break`."""
     try:
-        return evaluate(cap, fn, *[_whole_value(cap, a) for a in args])
+        return evaluate(cap, fn, *[_whole_value(cap, fn, a) for a in args])
     except NotConst:
         pass
     obj = cap.realize(args[0])
@@ -194,9 +197,20 @@ def _text_of(cap: Capture, result: Tracker, method: str) -> Tracker:
     return result
 
 
-def _whole_value(cap: Capture, tracker: Tracker) -> Any:
+#: What a builtin asks a constant by.
+_ASKS = {
+    str: ("__str__", "__repr__"),
+    repr: ("__repr__",),
+    format: ("__format__", "__str__"),
+    hash: ("__hash__",),
+}
+
+
+def _whole_value(cap: Capture, fn: Any, tracker: Tracker) -> Any:
     """The value of a constant whose text does not depend on code of the user's."""
     tracker = cap.realize(tracker)
+    if says_itself(cap, tracker, *_ASKS[fn]):
+        raise NotConst
     if type(tracker) is ObjectVar and cap.type_attr(tracker.cls, "__repr__") is not tuple.__repr__:
         raise NotConst
     return cap.value_of(tracker)
@@ -209,7 +223,7 @@ def _repr(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return show(cap, repr, obj)
     if varies(cap, obj):
         return show_number(cap, repr, obj)
-    if type(obj) is ObjectVar and is_python(cap, obj, "__repr__"):
+    if says_itself(cap, obj, "__repr__") or (type(obj) is ObjectVar and is_python(cap, obj, "__repr__")):
         return _text_of(cap, call_special(cap, obj, "__repr__", []), "__repr__")
     own = _OWN_TEXTS.get(cap.type_attr(obj.cls, "__repr__")) if type(obj) is ObjectVar else None
     if own is not None:
@@ -265,6 +279,13 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return show_number(cap, format, obj, spec)
     if is_late(cap, obj) and not spec:
         return obj
+    if says_itself(cap, obj, "__format__"):
+        return call_special(cap, obj, "__format__", [ConstVar(spec)])
+    if (
+        says_itself(cap, obj, "__str__")
+        and cap.type_attr(python_type(obj), "__format__") is enum.Enum.__format__
+    ):
+        return evaluate(cap, str.__format__, cap.value_of(_str(cap, [obj], {})), spec)
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__format__")
         if isinstance(raw, types.FunctionType):
@@ -337,9 +358,9 @@ def _str_format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 @rule(hash)
 def _hash(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     obj = cap.realize(args[0])
-    if type(obj) is ObjectVar and is_python(cap, obj, "__hash__"):
+    if says_itself(cap, obj, "__hash__") or (type(obj) is ObjectVar and is_python(cap, obj, "__hash__")):
         return ConstVar(hash_by_method(cap, obj))
     try:
-        return evaluate(cap, hash, _whole_value(cap, obj))
+        return evaluate(cap, hash, _whole_value(cap, hash, obj))
     except NotConst:
         raise Break("unsupported-builtin", f"hash() of a {describe(obj)}") from None

@@ -7,6 +7,7 @@ never mutated while capturing: changes live in the tracker until the replacement
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -474,5 +475,8 @@ def describe(tracker: Tracker) -> str:
     if kind is PrivateVar:
         return f"{type(tracker.value).__name__} object"  # type: ignore[attr-defined]
     if kind is ConstVar:
-        return f"{type(tracker.value).__name__} {getattr(tracker.value, '__qualname__', None) or repr(tracker.value)[:80]}"  # type: ignore
+        value = tracker.value  # type: ignore[attr-defined]
+        if issubclass(type(value), enum.Enum):  # whose text may be the program's code
+            return f"{type(value).__name__} {value._name_}"
+        return f"{type(value).__name__} {getattr(value, '__qualname__', None) or repr(value)[:80]}"
     return kind.__name__.removesuffix("Var").lower()

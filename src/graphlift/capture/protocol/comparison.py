@@ -20,7 +20,7 @@ from ...fake import value_of
 from ...guards import ABSENT, DistinctTensors, IdIs
 from ...shapes.expr import Relation
 from .. import polyfills
-from ..attributes import is_python, python_type
+from ..attributes import is_python, python_type, says_itself
 from ..breaks import Break
 from ..calls import call_special
 from ..capture import Capture, Link
@@ -47,6 +47,7 @@ from ..trackers import (
     Tracker,
     TruthVar,
     TupleVar,
+    describe,
 )
 from .iteration import evaluate, length, payload_of, sequence_items, set_keys
 
@@ -79,6 +80,8 @@ def truth(cap: Capture, value: Tracker, link: Link | None = None) -> bool:
     if kind in TRUTHS:
         return TRUTHS[kind](cap, value)
     if kind is ConstVar:
+        if says_itself(cap, value, "__bool__", "__len__"):
+            raise Break("unsupported-object", f"truth of {describe(value)}, of which its class says it")
         return bool(value.value)  # type: ignore[attr-defined]
     if kind is TensorVar:
         if value.fake.numel() != 1:  # type: ignore[attr-defined]

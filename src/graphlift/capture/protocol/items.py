@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...guards import ABSENT, SeqItem
-from ..attributes import find_attr, get_attr, is_python, python_type
+from ..attributes import find_attr, get_attr, is_python, python_type, says_itself
 from ..breaks import Break, Raised
 from ..calls import call, call_special, known_index
 from ..capture import Capture, Link, NotConst
@@ -44,7 +44,9 @@ def contains(cap: Capture, container: Tracker, item: Tracker, link: Link | None 
     """``item in container``; ``link``: what the instruction makes of the value of a ``__contains__``."""
     container, item = cap.realize(container), cap.realize(item)
     kind = type(container)
-    if kind is ConstVar and type(item) is ConstVar:
+    if says_itself(cap, container, "__contains__"):
+        return truth(cap, call_special(cap, container, "__contains__", [item], link))
+    if kind is ConstVar and type(item) is ConstVar and not says_itself(cap, container, "__iter__"):
         result = evaluate(cap, operator.contains, container.value, item.value)  # type: ignore[attr-defined]
         return result.value  # type: ignore[attr-defined, no-any-return]
     if kind is DictVar:
@@ -107,6 +109,8 @@ def get_item(cap: Capture, container: Tracker, index: Tracker, link: Link | None
         if found is None:
             raise key_error(cap, index)
         return found
+    if says_itself(cap, container, "__getitem__"):
+        return call_special(cap, container, "__getitem__", [index], link)
     if kind is ConstVar:
         if isinstance(container.value, type) or not hasattr(type(container.value), "__getitem__"):  # type: ignore
             return _subscript_class(cap, container, index)  # type: ignore[arg-type]

@@ -15,10 +15,11 @@ import torch
 
 from ...guards import ABSENT, Call, Const, gives
 from ...guards._guards import same_constant, set_clone, set_table
-from ..attributes import is_python, python_type
+from ..attributes import is_python, python_type, says_itself
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
 from ..capture import Capture
+from ..constants import PLAIN_CONSTANTS
 from ..frame import DequeIter, DictIter, IteratorVar, RangeIter, SeqIter, SetIter, at_end
 from ..overriding import is_customized
 from ..trackers import (
@@ -38,9 +39,21 @@ from ..trackers import (
 )
 from ..wrapping import as_builtin
 
+#: What may be asked of a constant by calling a builtin or an operator on it.
+_OPERATIONS = tuple(
+    f"__{name}__"
+    for name in (
+        "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow "
+        "matmul rmatmul lshift rlshift rshift rrshift and rand or ror xor rxor neg pos abs invert "
+        "len getitem contains iter bool hash index int float"
+    ).split()
+)
+
 
 def evaluate(cap: Capture, fn: Callable[..., Any], *values: Any, **kwargs: Any) -> Tracker:
     """Call ``fn`` for real on constants; what it raises, the program raises."""
+    if any(type(v) not in PLAIN_CONSTANTS and says_itself(cap, ConstVar(v), *_OPERATIONS) for v in values):
+        raise Break("unsupported-object", "a constant whose class has operators that are the program's code")
     try:
         result = fn(*values, **kwargs)
     except Exception as error:
@@ -179,7 +192,7 @@ def length(cap: Capture, value: Tracker) -> int:
         return len(value.known)  # type: ignore[attr-defined]
     if kind is DictViewVar:
         return length(cap, value.owner)  # type: ignore[attr-defined]
-    if kind is ConstVar:
+    if kind is ConstVar and not says_itself(cap, value, "__len__"):
         result = evaluate(cap, len, value.value)  # type: ignore[attr-defined]
         return result.value  # type: ignore[attr-defined, no-any-return]
     if kind is TensorVar:
@@ -230,6 +243,10 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
     if kind is ConstVar:
         if isinstance(value.value, range):  # type: ignore[attr-defined]
             return RangeIter(value.value)  # type: ignore[attr-defined]
+        if says_itself(cap, value, "__iter__"):
+            return _iterator(cap, call_special(cap, value, "__iter__", []))
+        if says_itself(cap, value, "__getitem__"):
+            raise Break("unsupported-object", f"iteration over {describe(value)}")
         try:
             items = [cap.from_python(item) for item in value.value]  # type: ignore[attr-defined]
         except TypeError as error:
@@ -328,6 +345,11 @@ def rest(cap: Capture, iterator: Tracker) -> Iterator[Tracker]:
 def gather(cap: Capture, value: Tracker) -> list[Tracker]:
     """All items, for what asks first how many there may be: a list, a tuple, the arguments of a call."""
     value = cap.realize(value)
+    if says_itself(cap, value, "__iter__"):
+        iterator = get_iter(cap, value)
+        if says_itself(cap, value, "__len__"):
+            length(cap, value)
+        return list(rest(cap, iterator))
     if type(value) is not ObjectVar:
         return iterate(cap, value)
     iterator = get_iter(cap, value)
