@@ -506,6 +506,8 @@ RESIZERS = (
     {"mode": "bilinear", "align_corners": False},
     {"mode": "bicubic", "align_corners": True},
     {"mode": "bilinear", "antialias": True},
+    {"mode": "bicubic", "antialias": True},
+    {"mode": "nearest-exact"},
     {"mode": "area"},
 )
 
@@ -522,6 +524,10 @@ def test_images_resized_to_sizes_that_vary(options: dict[str, Any]) -> None:
             lambda x, _: F.interpolate(x, scale_factor=1.5, **options),
             [(image[:, :, :n], 1) for n in sizes],
         ),
+        "factor for sizes": (
+            lambda x, _: F.interpolate(x, scale_factor=1.3, recompute_scale_factor=True, **options),
+            [(image[:, :, :n], 1) for n in sizes],
+        ),
         "size": (lambda x, n: F.interpolate(x, (n, 2 * n), **options), [(image, n) for n in sizes]),
         "like": (
             lambda x, y: F.interpolate(x, y.shape[2:], **options),
@@ -531,6 +537,8 @@ def test_images_resized_to_sizes_that_vary(options: dict[str, Any]) -> None:
     }
     for name, (program, calls) in programs.items():
         assert compiles(program, calls, fullgraph=True) == 2, name
+    training = [(image[:, :, :n].clone().requires_grad_(), n) for n in sizes]
+    assert compiles(programs["plain"][0], training, aot=True, fullgraph=True) == 2
 
 
 BATCHED: dict[str, Callable[[torch.Tensor], Any]] = {

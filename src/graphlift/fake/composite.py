@@ -88,19 +88,19 @@ def _interpolate(
     each = list(given) if isinstance(given, (tuple, list)) else [given] * dims
     if (
         resize is None
-        or recompute_scale_factor
         or not _varies(*input.shape, *each)
-        or (size is not None and scale_factor is not None)
+        or (size is not None and (scale_factor is not None or recompute_scale_factor))
         or (exact and align_corners is not None)
         or len(each) != dims
         or not all(type(n) in kinds for n in each)
     ):
         return F.interpolate(input, size, scale_factor, *rest)
-    scales = [float(s) for s in each] if size is None else [None] * dims
-    sizes = (
-        [torch.sym_int(n * s) for n, s in zip(input.shape[2:], scales, strict=True)] if size is None else each
-    )
-    result: Tensor = resize(input, sizes, *(() if exact else (bool(align_corners),)), *scales)
+    scales: list[float | None] = [None] * dims
+    if size is None:
+        factors = [float(s) for s in each]
+        each = [torch.sym_int(n * s) for n, s in zip(input.shape[2:], factors, strict=True)]
+        scales = scales if recompute_scale_factor else [*factors]
+    result: Tensor = resize(input, each, *(() if exact else (bool(align_corners),)), *scales)
     return result
 
 

@@ -370,7 +370,7 @@ _row("avg_pool3d")(_avg_pool(3))
 @_row(
     "_adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_bilinear2d "
     "upsample_linear1d upsample_bicubic2d _upsample_bilinear2d_aa upsample_nearest3d upsample_trilinear3d "
-    "_upsample_nearest_exact1d _upsample_nearest_exact2d"
+    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bicubic2d_aa"
 )
 def _resized(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     size = tuple(args[1])
@@ -379,7 +379,9 @@ def _resized(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 
 @_row(
     "upsample_nearest1d_backward upsample_nearest2d_backward upsample_bilinear2d_backward upsample_linear1d_backward "
-    "upsample_bicubic2d_backward upsample_nearest3d_backward upsample_trilinear3d_backward"
+    "upsample_bicubic2d_backward upsample_nearest3d_backward upsample_trilinear3d_backward "
+    "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward _upsample_nearest_exact1d_backward "
+    "_upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward"
 )
 def _resized_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[2])

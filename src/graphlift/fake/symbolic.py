@@ -94,7 +94,8 @@ def needed_as_numbers(error: Exception, a: Any) -> list[SizeLike]:
     if _READS_NUMBERS in text:
         return involved(plain_sizes(a), [])
     if any(said in text for said in _TAKES_NUMBERS):
-        return involved(pytree.tree_map_only(torch.Tensor, lambda _: None, plain_sizes(a)), [])
+        numbers = involved(pytree.tree_map_only(torch.Tensor, lambda _: None, plain_sizes(a)), [])
+        return numbers or involved(plain_sizes(a), [])
     return []
 
 
