@@ -7,6 +7,7 @@ Always: used only where eager lets one output go backward after another did; els
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,22 +61,17 @@ def tangents_that_need(
     return tuple(needs.get(v) or everybody for v in saved)
 
 
-class _Keeper(torch.autograd.Function):
-    """A node that only keeps tensors: unpacking them notices what was changed in place since."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> Tensor:
-        ctx.save_for_backward(*tensors)
-        return anchor.detach()
-
-
-_ANCHOR = torch.empty(0, requires_grad=True)
+def changed_in_place(t: Tensor, version: int) -> RuntimeError:
+    """Eager's error where a backward needs a tensor as it was."""
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{t.type()} {list(t.shape)}] is at version {t._version}; expected version {version} instead. Hint: "
+        "enable anomaly detection to find the operation that failed to compute its gradient, with "
+        "torch.autograd.set_detect_anomaly(True)."
+    )
 
 
-def keeper(tensors: Iterable[Tensor]) -> Tensor:
-    """A tensor whose `grad_fn.saved_tensors` are these, as they are now."""
-    with torch.enable_grad():
-        return _Keeper.apply(_ANCHOR, *tensors)
+Group = tuple[tuple[int, Tensor, int], ...]  # the place of each tensor, and the version it must have
 
 
 class Kept:
@@ -83,10 +79,17 @@ class Kept:
 
     __slots__ = ("freed", "freeing", "groups", "task", "went")
 
-    def __init__(self, groups: dict[int, tuple[Tensor, list[int]]]) -> None:
+    def __init__(self, groups: dict[int, Group]) -> None:
         self.groups = groups
         self.freed = self.freeing = 0  # parts that are, and those freed by the backward under way
         self.went, self.task = 0, None  # the tangents of that
+
+
+@functools.cache
+def _by_need(needs: tuple[int, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    return tuple(
+        [(need, tuple([k for k, n in enumerate(needs) if n == need])) for need in dict.fromkeys(needs)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +106,11 @@ class Release:
 
     def keep(self, holder: Any, saved: Sequence[Tensor]) -> None:
         """Keeps the saved tensors in place of autograd."""
-        groups: dict[int, list[int]] = {}
-        for k, need in enumerate(self.needs):
-            groups.setdefault(need, []).append(k)
-        kept = {need: (keeper([saved[k] for k in group]), group) for need, group in groups.items()}
-        holder.kept = Kept(kept)
+        groups = {
+            need: tuple([(k, t := saved[k], t._version) for k in group])
+            for need, group in _by_need(self.needs)
+        }
+        holder.kept = Kept(groups)
 
     def take_over(self, ctx: Any) -> None:
         """Keeps what autograd does, and is about to free. Raises: where that is done."""
@@ -143,10 +146,12 @@ class Release:
         if through & kept.freed:
             raise RuntimeError(_FREED)
         saved: list[Tensor | None] = [None] * len(self.needs)
-        for need, (held, group) in kept.groups.items():
+        for need, group in kept.groups.items():
             if need & here:
-                for k, tensor in zip(group, held.grad_fn.saved_tensors, strict=True):
-                    saved[k] = tensor
+                for k, t, version in group:
+                    if t._version != version:
+                        raise changed_in_place(t, version)
+                    saved[k] = t
         if not keeps_graph():
             kept.freeing |= through
             if wanted == EVERYTHING:

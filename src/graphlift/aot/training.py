@@ -24,7 +24,7 @@ from ..shapes.expr import Symbol
 from .again import Again
 from .blame import note_forward_line
 from .late import Late
-from .release import EVERYTHING, Release, keeps_graph
+from .release import EVERYTHING, Release, changed_in_place, keeps_graph
 from .saved import union
 from .segments import Watched
 from .wrapper import BELOW, Source
@@ -240,12 +240,7 @@ def require_unchanged(ctx: Any, here: int, wanted: int, watched: Watched) -> Non
         if t is None or t._version == version:
             continue
         if any(mask & here and (leads & wanted or wanted == EVERYTHING) for mask, leads in needed):
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{t.type()} {list(t.shape)}] is at version {t._version}; expected version {version} instead. Hint: "
-                "enable anomaly detection to find the operation that failed to compute its gradient, with "
-                "torch.autograd.set_detect_anomaly(True)."
-            )
+            raise changed_in_place(t, version)
 
 
 def _refuse_some_inputs(reentrant: tuple[int, tuple[int, ...]], here: int, wanted: int) -> None:
@@ -278,7 +273,8 @@ def _slot_items(slots: tuple[int, ...]) -> list[str]:
 
 def _is_batch(t: Any) -> bool:
     """Whether it is what vmap makes of a tensor, as for `is_grads_batched`."""
-    return isinstance(t, Tensor) and "Batched" in repr(torch._C._dispatch_keys(t))
+    of = torch._C._functorch
+    return isinstance(t, Tensor) and (of.is_legacy_batchedtensor(t) or of.is_batchedtensor(t))
 
 
 class Backwards:
@@ -335,7 +331,7 @@ class Backwards:
     def _laid_out(self, t: Tensor, spec: Spec, sizes: Sequence[int]) -> Tensor:
         if _is_batch(t):  # its strides are nobody's
             return t.contiguous()
-        at = spec_at(spec, dict(zip(self._symbols, sizes, strict=True)))
+        at = spec_at(spec, dict(zip(self._symbols, sizes, strict=True))) if sizes else spec
         if t.stride() == at.stride and not (t.is_conj() or t.is_neg()):
             return t
-        return torch.empty_strided(at.shape, at.stride, dtype=spec.dtype, device=spec.device).copy_(t)
+        return t.new_empty_strided(at.shape, at.stride).copy_(t)
