@@ -721,7 +721,7 @@ def _alias_guards(cap: Capture) -> list[Any]:
         return []
     seen: dict[type, list[Any]] = {}
     changed: set[type] = set()
-    for tracker in cap.memo.values():
+    for tracker in {id(tracker): tracker for tracker in cap.memo.values()}.values():  # some stand for two
         if (
             type(tracker) not in (ListVar, DictVar, SetVar, ObjectVar)
             or tracker.source is None
