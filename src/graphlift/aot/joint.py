@@ -166,6 +166,8 @@ def _trace(
         behind = nodes_behind(traced.roots()) if has_backward else {}
         mask, repeated = through_reentrant(behind, rec.source_of)
         segments, parts = _segments(given, traced, outs, behind, region, whole=bool(mask))
+        if not all(segment.leads for segment in segments.nodes):
+            raise FallBack("new-leaf", "no input leads to an output that requires grad")
         reached = union(segment.leads for segment in segments.nodes) | union(
             1 << plan.input for cut in segments.cuts if type(plan := around.outputs[cut.output]) is FromInput
         )
@@ -564,6 +566,10 @@ class _Outputs:
                 out._is_view(),
                 any(s.data for s in path),
             )
+            whole, part = own.concrete(), of.concrete()
+            inside = whole.offset <= part.offset and part.span() <= whole.span()
+            if not (inside and passes.is_dense(whole.shape, whole.stride)):
+                raise FallBack("metadata-changed", "of a tensor with views of memory that it no longer spans")
             if is_view and data:
                 raise FallBack("metadata-changed", "of a tensor with views of its .data")
             tracked = all(s.grad_mode for s in path if not s.in_place)
