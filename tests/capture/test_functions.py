@@ -339,14 +339,19 @@ def double_globals():
     return globals()["ROUNDS"] * 2
 
 
-@program()
+@program(breaks=True)
 def test_defaults_by_keyword_change(x: Tensor):
     def scaled(*, a=1, b=2):
         return a * b
 
     scaled.__kwdefaults__["b"] = 7
     del scaled.__kwdefaults__["a"]
-    return x + scaled(a=3), scaled.__kwdefaults__
+    shifted.__kwdefaults__["by"] = 4
+    return x + scaled(a=3), scaled.__kwdefaults__, shifted(x)
+
+
+def shifted(x, *, by=1):
+    return x + by
 
 
 OUTSIDE = functools.partial(max, 2)

@@ -659,7 +659,11 @@ def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | 
     if name == "__defaults__":
         return TupleVar(obj.defaults) if obj.defaults else NONE
     if name == "__kwdefaults__":
-        return DictVar(obj.kwdefaults) if obj.kwdefaults else NONE  # the very dictionary, which may change
+        if obj.kwdefaults:
+            raise Break(
+                "unsupported-attribute", "the dictionary of a made function's defaults, which may change"
+            )
+        return NONE
     if name == "__annotations__":
         if obj.annotations is None:
             obj.annotations = DictVar({})

@@ -407,7 +407,7 @@ def call_c(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:
     """A C function or method without a rule of its own."""
     if id(value) in LEAF_BUILTINS:
         return cap.emit("call_function", value, args, kwargs, value)
-    owner = getattr(value, "__objclass__", None)
+    owner = None if isinstance(value, type) else getattr(value, "__objclass__", None)
     if owner is torch._C.TensorBase and args and type(cap.realize(args[0])) is TensorVar:
         return _call_tensor_method(cap, value.__name__, args, kwargs)
     if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):

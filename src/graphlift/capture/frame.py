@@ -701,9 +701,13 @@ def function_parts(
         LazyVar(v, SeqItem(defaults_source, i)) for i, v in enumerate(real.__defaults__ or ())
     ]
     kw_source = Attr(source, "__kwdefaults__")
-    kwdefaults: dict[str, Tracker] = {
-        k: LazyVar(v, DictItem(kw_source, k)) for k, v in (real.__kwdefaults__ or {}).items()
-    }
+    seen = cap.memo.get(id(real.__kwdefaults__))
+    kwdefaults: dict[str, Tracker]
+    if type(seen) is DictVar:  # looked at, and perhaps changed
+        kwdefaults = {str(k): v for k, v in cap.complete(seen).known.items()}
+    else:
+        given = real.__kwdefaults__ or {}
+        kwdefaults = {k: LazyVar(v, DictItem(kw_source, k)) for k, v in given.items()}
     return real.__code__, cap.globals_var(real.__globals__), closure, defaults, kwdefaults
 
 

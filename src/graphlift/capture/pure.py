@@ -77,8 +77,8 @@ PURE_FUNCTIONS = _functions()
 
 def is_pure(value: Any) -> bool:
     """Whether ``value`` is one of these functions."""
-    owner = getattr(value, "__objclass__", None)
-    if owner is not None and isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+    if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        owner = value.__objclass__
         if owner in PURE_OBJCLASSES or owner in _CONTAINERS:
             return value.__name__ not in _NOT_RUN
         return owner is object and value.__name__ in _OBJECT_METHODS
