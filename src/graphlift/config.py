@@ -251,9 +251,9 @@ class _ConfigModule(types.ModuleType):
 
 def _logs_changed(value: str) -> None:
     """Applies a new `logs` value where the log module is in use already; it reads the flag itself when imported."""
-    logs_module = sys.modules.get("graphlift.logs")
-    if logs_module is not None:
-        logs_module.configure(value)
+    configure = getattr(sys.modules.get("graphlift.logs"), "configure", None)
+    if configure is not None:  # not where the log module is being imported, and brings this one in
+        configure(value)
 
 
 def _initialise() -> None:

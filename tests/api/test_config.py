@@ -77,10 +77,15 @@ def test_bad_environment_names_the_variable_and_the_next_step() -> None:
     )
 
 
-def _run(env: dict[str, str], code: str) -> subprocess.CompletedProcess[str]:
+def test_the_log_module_may_come_first():
+    done = _run({"GRAPHLIFT_LOGS": "guards"}, "print(logs.enabled('guards'))", module="logs")
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def _run(env: dict[str, str], code: str, module: str = "config") -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("GRAPHLIFT_")}
     return subprocess.run(
-        [sys.executable, "-c", f"from graphlift import config; {code}"],
+        [sys.executable, "-c", f"from graphlift import {module}; {code}"],
         env={**clean, **env},
         capture_output=True,
         text=True,
