@@ -516,9 +516,9 @@ f"{$int:+d}|{$int:>4}|{$int:x}|{$int!s:^5}"
 f"{$name.str!r:<6}{$name.str:*^5}"
 f"{'a' if $bool else 'b'}{{}}"
 ?risky f"{$T:.1f}{$S:d}"
-f"{$S:.3f}|{$S!r}"
+f"{$S:.3f}|{$S.detach()!r}"
 "{:>9.2e}{}".format($S, $T.shape)
-repr($S)
+repr($S.detach())
 "{0!r:>5}{1[0]}{2.real}".format($str, [$int], $int)
 "%-4s|%+.2f|%x|%r" % ($str, $float, abs($int), $str)
 $str.center(5, "-").strip("-").title()
