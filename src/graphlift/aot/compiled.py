@@ -78,7 +78,6 @@ class Compiled:
         self.eager_saved_bytes = 0  # what eager would keep for the same backward
         self.recomputed = 0
         self.mutated_inputs: tuple[int, ...] = ()
-        self.alias_groups: tuple[tuple[int, ...], ...] = ()
 
     def __call__(self, *inputs: Tensor) -> tuple:
         return self.run(*inputs)
@@ -146,7 +145,6 @@ def _compile(
         result.run = _with_leaves(result.run, joint.new_leaves)
     result.run.writes_last = True
     result.mutated_inputs = tuple(m.input for m in joint.around.mutations)
-    result.alias_groups = tuple(joint.storage_groups)
     return result
 
 

@@ -20,19 +20,16 @@ from typing import Any
 
 import torch
 
+from .attribute_writes import del_attr, object_del_attr, object_set_attr, set_attr
 from .attributes import (
     PROXIES,
-    del_attr,
     find_attr,
     get_attr,
     has_attr,
     object_attr,
-    object_del_attr,
-    object_set_attr,
     ordered_attrs,
     python_type,
     says_itself,
-    set_attr,
 )
 from .breaks import Break, Raised
 from .calls import (

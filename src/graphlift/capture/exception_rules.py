@@ -12,7 +12,8 @@ import types
 from typing import Any
 
 from . import polyfills
-from .attributes import get_attr, has_attr, python_type, set_attr, write_slot
+from .attribute_writes import set_attr, write_slot
+from .attributes import get_attr, has_attr, python_type
 from .breaks import Break
 from .calls import call
 from .capture import Capture

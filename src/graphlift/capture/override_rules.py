@@ -506,7 +506,7 @@ def _new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 def call_accessor(cap: Capture, accessor: types.MethodWrapperType, args: Args) -> Tracker | None:
     """``torch.Tensor.shape.__get__(x)`` and the like: how a handler reads and sets what it was asked for."""
-    from .attributes import set_attr
+    from .attribute_writes import set_attr
 
     owner = accessor.__self__
     if getattr(owner, "__objclass__", None) is not torch._C.TensorBase or not args:

@@ -11,13 +11,8 @@ from typing import Any
 
 from ...bytecode import NULL_FIRST
 from ...guards import Const
-from ..attributes import (
-    del_attr,
-    find_attr,
-    get_attr,
-    set_attr,
-    write_cell,
-)
+from ..attribute_writes import del_attr, set_attr, write_cell
+from ..attributes import find_attr, get_attr
 from ..breaks import Break, Raised
 from ..capture import DIRECT, Capture
 from ..frame import Frame
