@@ -373,3 +373,23 @@ def test_partial_of_a_partial_is_one(x: Tensor):
     log = [functools.partial(MARKED, 4).func is MARKED, functools.partial(MARKED, 4)(1)]
     shown = outer.func is f, outer.args, outer.keywords, kept.func is marked, more.func, more.args, more(1)
     return x + 1, shown, outer(9, w=4), inner.args, log
+
+
+@program(lambda: 0)
+def test_variables_of_closures_deleted_twice(x, n):
+    def inner():
+        nonlocal z
+        del z
+
+    z, caught, read = 1, [], lambda: n
+    inner()
+    try:
+        inner()
+    except NameError as error:
+        caught.append((type(error), str(error)))
+    try:
+        for _ in range(2):
+            del n
+    except UnboundLocalError as error:
+        caught.append(str(error))
+    return x + 1, caught, callable(read)

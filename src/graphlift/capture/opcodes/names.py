@@ -127,6 +127,7 @@ def _store_deref(cap: Capture, frame: Frame, name: str) -> None:
 def _delete_deref(cap: Capture, frame: Frame, name: str) -> None:
     if frame.cells[name].real is not None:
         raise Break("unsupported-mutation", f"del of the closure variable {name}")
+    load_cell(cap, frame, name)  # raises where it is empty
     write_cell(cap, frame.cells[name], None)
 
 
