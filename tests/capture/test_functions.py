@@ -381,7 +381,7 @@ def test_variables_of_closures_deleted_twice(x, n):
         nonlocal z
         del z
 
-    z, caught, read = 1, [], lambda: n
+    z, caught, read = 1, [], lambda: n  # noqa: F821
     inner()
     try:
         inner()
