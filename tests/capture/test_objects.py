@@ -6,6 +6,8 @@ import collections
 import decimal
 import fractions
 import types
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 import graphlift
 from tests.capture.program import program
+from tests.equality import assert_equal
 
 
 class Key:
@@ -377,3 +380,50 @@ def test_attributes_of_ordered_dicts_are_seen_outside():
     found, made = graphlift.compile(fn, backend="eager")(torch.ones(2), given), fn(torch.ones(2), wanted)
     assert vars(found)["note"] is found and vars(made)["note"] is made and found == {"a": given}
     assert list(vars(given)) == list(vars(wanted)) and torch.equal(given.seen, wanted.seen)
+
+
+class Asked:
+    """Says each time what it is asked."""
+
+    def __init__(self, last: type[Exception] = IndexError, length: int = 3) -> None:
+        self.asked: list[object] = []
+        self.last, self.length = last, length
+
+    def __len__(self) -> int:
+        self.asked.append("length")
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        self.asked.append(index)
+        if index >= 3:
+            raise self.last
+        return index
+
+
+ITERATIONS: list[Callable[[Asked], Any]] = [
+    lambda s: list(reversed(s)),
+    lambda s: tuple(reversed(s)),
+    lambda s: list(iter(s)),
+    lambda s: [next(it := iter(s)), list(it), list(it)],
+    lambda s: [next(it := reversed(s)), tuple(it), [*it]],
+    lambda s: reversed(s) is None,
+    lambda s: (lambda first, *rest: rest)(*iter(s)),
+    lambda s: [(b, a) for a, *b in [s]],
+    lambda s: list(map(abs, s)),
+]
+
+
+@pytest.mark.parametrize("last", [IndexError, StopIteration, ValueError])
+@pytest.mark.parametrize("length", [3, 5])
+@pytest.mark.parametrize("iteration", ITERATIONS)
+def test_sequences_are_asked_for_their_length_as_often(compiler, iteration, length, last) -> None:
+    def fn(x: Tensor, s: Asked):
+        try:
+            found = iteration(s)
+        except (ValueError, StopIteration) as error:
+            found = type(error)
+        return x + 1, found
+
+    ours, eager = Asked(last, length), Asked(last, length)
+    assert_equal(compiler.compile(fn)(torch.ones(2), ours), fn(torch.ones(2), eager))
+    assert ours.asked == eager.asked

@@ -191,7 +191,7 @@ def _reversed(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if type(value) is ObjectVar and _goes_by_index(cap, value):
         if any(cap.type_attr(value.cls, name) is ABSENT for name in ("__len__", "__getitem__")):
             return refuse(cap, reversed, args, kwargs)
-        return call(cap, ConstVar(polyfills.reversed_by_index), [value], {})
+        return call(cap, ConstVar(polyfills.reversed_), [value], {})
     return reverse_iter(cap, payload_of(value))
 
 

@@ -121,7 +121,7 @@ def iterate_by_index(obj):
     while True:
         try:
             item = obj[index]
-        except IndexError:
+        except (IndexError, StopIteration):
             return
         yield item
         index += 1
@@ -158,9 +158,22 @@ def ask_length(obj):
         pass
 
 
-def reversed_by_index(obj):
-    for index in range(len(obj) - 1, -1, -1):
-        yield obj[index]
+def reversed_(obj):
+    return reversed_by_index(obj, len(obj))
+
+
+def reversed_by_index(obj, index):
+    while index > 0:
+        index -= 1
+        try:
+            item = obj[index]
+        except (IndexError, StopIteration):
+            return
+        yield item
+
+
+#: The generators that stand for iterators which are asked for how much is left by the length of what they go over.
+BY_INDEX = (iterate_by_index.__code__, reversed_by_index.__code__)
 
 
 def chain_(iterables):

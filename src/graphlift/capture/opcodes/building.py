@@ -206,7 +206,7 @@ def _unpack_ex(cap: Capture, frame: Frame, arg: tuple[int, int]) -> None:
     if len(items) < before:
         text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
         raise cap.raise_(ValueError, text)
-    items += iterate(cap, iterator)
+    items += gather(cap, iterator)
     if len(items) < before + after:
         raise cap.raise_(
             ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"

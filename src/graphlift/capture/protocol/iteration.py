@@ -15,12 +15,13 @@ import torch
 
 from ...guards import ABSENT, Call, Const, gives
 from ...guards._guards import same_constant, set_clone, set_table
+from .. import polyfills
 from ..attributes import is_python, python_type, says_itself
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
 from ..capture import Capture
 from ..constants import PLAIN_CONSTANTS
-from ..frame import DequeIter, DictIter, IteratorVar, RangeIter, SeqIter, SetIter, at_end
+from ..frame import DequeIter, DictIter, GeneratorVar, IteratorVar, RangeIter, SeqIter, SetIter, at_end
 from ..overriding import is_customized
 from ..trackers import (
     ConstVar,
@@ -272,8 +273,6 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
         if value.payload is not None:  # type: ignore[attr-defined]
             return get_iter(cap, value.payload)  # type: ignore[attr-defined]
         if raw is ABSENT and cap.type_attr(value.cls, "__getitem__") is not ABSENT:  # type: ignore[attr-defined]
-            from .. import polyfills
-
             return call(cap, ConstVar(polyfills.iterate_by_index), [value], {})
         if raw is not ABSENT and raw is not None:
             raise Break("unsupported-object", f"iteration over a {value.cls.__name__}")  # type: ignore[attr-defined]
@@ -350,6 +349,10 @@ def gather(cap: Capture, value: Tracker) -> list[Tracker]:
         if says_itself(cap, value, "__len__"):
             length(cap, value)
         return list(rest(cap, iterator))
+    if type(value) is GeneratorVar and value.frame.code in polyfills.BY_INDEX and not value.done:
+        owner = cap.realize(value.frame.locals["obj"])  # type: ignore[arg-type]
+        assert type(owner) is ObjectVar
+        _ask_length(cap, owner)
     if type(value) is not ObjectVar:
         return iterate(cap, value)
     iterator = get_iter(cap, value)
@@ -362,6 +365,4 @@ def _ask_length(cap: Capture, value: ObjectVar) -> None:
     if is_python(cap, value, "__length_hint__"):
         raise Break("unsupported-object", f"a {value.cls.__name__} with a __length_hint__")
     if is_python(cap, value, "__len__"):
-        from .. import polyfills
-
         call(cap, ConstVar(polyfills.ask_length), [value], {})
