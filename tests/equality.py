@@ -6,6 +6,7 @@ Out: nothing, or an AssertionError that names the path of the first difference. 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -41,8 +42,8 @@ def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
         yield f"{path} keys", (type(value), tuple(value))
         for key, item in value.items():
             yield from leaves(item, f"{path}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        yield f"{path} length", (type(value), len(value))
+    elif isinstance(value, (list, tuple, deque)):
+        yield f"{path} length", (type(value), len(value), getattr(value, "maxlen", None))
         for index, item in enumerate(value):
             yield from leaves(item, f"{path}[{index}]")
     elif is_dataclass(value) and not isinstance(value, type):

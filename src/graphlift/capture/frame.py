@@ -551,13 +551,12 @@ class DequeIter(SeqIter):
         return self.items == self.seen
 
     def next(self, cap: Capture) -> Tracker:
-        if not self.done and self.position < len(self.seen):
-            now = self.items
-            if len(now) != len(self.seen) or any(
-                a is not b and type(b) is not LazyVar for a, b in zip(now, self.seen)
-            ):
-                self.position = len(self.seen)
-                raise cap.raise_(RuntimeError, "deque mutated during iteration")
+        now = self.items
+        if len(now) != len(self.seen) or any(
+            not (a is b or (type(b) is LazyVar and a.source == b.source))
+            for a, b in zip(now, self.seen, strict=True)
+        ):
+            raise cap.raise_(RuntimeError, "deque mutated during iteration")
         return super().next(cap)
 
 

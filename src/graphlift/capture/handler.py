@@ -109,7 +109,7 @@ from .rerun import draws, may_run_again, run_again
 from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
 from .torch_state import StateSnapshot, foreign_mode
-from .trackers import NULL, CellVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
+from .trackers import NULL, CellVar, DequeVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
 from .varying import varying_values
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
@@ -723,7 +723,7 @@ def _alias_guards(cap: Capture) -> list[Any]:
     changed: set[type] = set()
     for tracker in {id(tracker): tracker for tracker in cap.memo.values()}.values():  # some stand for two
         if (
-            type(tracker) not in (ListVar, DictVar, SetVar, ObjectVar)
+            type(tracker) not in (ListVar, DequeVar, DictVar, SetVar, ObjectVar)
             or tracker.source is None
             or isinstance(tracker.source, Const)
         ):

@@ -657,6 +657,10 @@ class Residual:
             return [f"list.extend({target}, [{self.exprs(var.tail)}])"]
         return [f"list.__setitem__({target}, slice(None), [{self.exprs(var.items)}])"] if var.mutated else []
 
+    def _deque_effect(self, var: DequeVar) -> list[str]:
+        target, kind = self.load(var.source), self.constant(deque)  # type: ignore[arg-type]
+        return [f"{kind}.clear({target})", f"{kind}.extend({target}, [{self.exprs(var.items)}])"]
+
     def _set_effect(self, var: SetVar) -> list[str]:
         target = self.load(var.source)  # type: ignore[arg-type]
         if has_constants(var):
@@ -721,6 +725,7 @@ LOOPS = frozenset((SeqIter, RangeIter, DictIter, CallIter, CalledIter, ReversedI
 EFFECTS: dict[type, Callable[[Residual, Any], list[str]]] = {
     DictVar: Residual._dict_effect,
     ListVar: Residual._list_effect,
+    DequeVar: Residual._deque_effect,
     SetVar: Residual._set_effect,
     CellVar: Residual._cell_effect,
     ObjectVar: Residual._object_effect,

@@ -29,6 +29,7 @@ from .late_reads import LateCheck, LateReads
 from .trackers import (
     CellVar,
     ConstVar,
+    DequeVar,
     DictVar,
     FloatVar,
     FunctionVar,
@@ -299,6 +300,8 @@ def _contents(tracker: Tracker) -> Any:
     kind = type(tracker)
     if kind is ListVar:
         return None if tracker.untouched else list(tracker.items)  # type: ignore[attr-defined]
+    if kind is DequeVar:
+        return list(tracker.items)  # type: ignore[attr-defined]
     if kind is DictVar:
         if tracker.real is not None:  # type: ignore[attr-defined]
             return [None] * len(tracker.log)  # type: ignore[attr-defined]
@@ -325,7 +328,7 @@ def _loaded_same(now: Any, before: Any) -> bool:
 
 def _parts(tracker: Tracker) -> list[Tracker]:
     kind = type(tracker)
-    if kind is TupleVar or (kind is ListVar and not tracker.untouched):  # type: ignore[attr-defined]
+    if kind in (TupleVar, DequeVar) or (kind is ListVar and not tracker.untouched):  # type: ignore[attr-defined]
         return list(tracker.items)  # type: ignore[attr-defined]
     if kind in (DictVar, SetVar):
         return list(tracker.known.values())  # type: ignore[attr-defined]

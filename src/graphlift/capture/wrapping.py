@@ -45,6 +45,7 @@ from .trackers import (
     CalleeVar,
     CellVar,
     ConstVar,
+    DequeVar,
     LazyVar,
     ListVar,
     MethodVar,
@@ -165,6 +166,17 @@ def wrap_tuple(cap: Capture, value: tuple, source: Source) -> Tracker:
     cap.guard(TypeIs(source, tuple))
     cap.guard(Length(source, len(value)))
     return TupleVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)], source)
+
+
+def wrap_deque(cap: Capture, value: deque[Any], source: Source) -> Tracker:
+    cap.guard(TypeIs(source, deque))
+    cap.guard(Length(source, len(value)))
+    cap.guard(gives(Call(_MAXLEN, source), value.maxlen, f"{source.name()}.maxlen == {value.maxlen}"))
+    items: list[Tracker] = [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)]
+    return DequeVar(items, value.maxlen, source, value)
+
+
+_MAXLEN = deque.maxlen.__get__
 
 
 def wrap_dict(cap: Capture, value: dict, source: Source) -> Tracker:
@@ -293,6 +305,7 @@ WRAPPERS: dict[type, Callable[[Capture, Any, Source], Tracker]] = {
     tuple: wrap_tuple,
     dict: wrap_dict,
     OrderedDict: wrap_dict,
+    deque: wrap_deque,
     set: wrap_set,
     frozenset: wrap_set,
     types.FunctionType: wrap_function,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -83,13 +83,12 @@ def _has_key(table: dict[Any, Any], key: Any) -> bool:
 
 
 def _load_seq_item(source: s.SeqItem, base: Any) -> Any:
-    get = (
-        list.__getitem__ if isinstance(base, list) else tuple.__getitem__ if isinstance(base, tuple) else None
-    )
-    if get is None:
-        raise Unloadable(f"{source.base.name()} is no list or tuple but {s.describe_object(base)}")
+    kinds = (list, tuple, deque) if type(base) is deque else (list, tuple)
+    kind: Any = next((kind for kind in kinds if isinstance(base, kind)), None)
+    if kind is None:
+        raise Unloadable(f"{source.base.name()} is no list, tuple or deque but {s.describe_object(base)}")
     try:
-        return get(base, source.index)
+        return kind.__getitem__(base, source.index)
     except IndexError:
         raise Unloadable(f"{source.base.name()} has no item {source.index}") from None
 

@@ -281,7 +281,7 @@ def _is_globals(source: Source) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeqItem(Source):
-    """Item ``index`` of a list or tuple (subclasses too), read from its storage; negative counts from the end.
+    """Item ``index`` of a list, a tuple (subclasses too) or a deque, read from its storage; negative: from the end.
 
     ``label`` is what it is to the user, where the sequence is graphlift's own.
     """

@@ -262,6 +262,14 @@ static PyObject *sequence_item(PyObject *obj, Py_ssize_t i) {
     return PyList_Check(obj) ? PyList_GET_ITEM(obj, i) : PyTuple_GET_ITEM(obj, i);
 }
 
+/* The same, owned, of a deque too, which nothing but a call can read. */
+static PyObject *sequence_or_deque_item(PyObject *obj, Py_ssize_t i) {
+    if (Py_TYPE(obj) != deque_type) return Py_XNewRef(sequence_item(obj, i));
+    PyObject *item = PySequence_GetItem(obj, i);
+    if (item == NULL) PyErr_Clear();
+    return item;
+}
+
 static PyObject *closure_cell(PyObject *obj, Py_ssize_t i) {
     if (!PyFunction_Check(obj)) return NULL;
     PyObject *closure = PyFunction_GET_CLOSURE(obj);
@@ -296,7 +304,7 @@ static PyObject *load(State *st, Node *node, PyObject *obj) {
     case N_DICT_ITEM:
         return PyDict_Check(obj) ? dict_lookup(st, obj, node_key(st->check, node)) : NULL;
     case N_SEQ_ITEM:
-        return Py_XNewRef(sequence_item(obj, node->index));
+        return sequence_or_deque_item(obj, node->index);
     case N_DICT_KEY: {
         if (!PyDict_Check(obj)) return NULL;
         KeyAt at = {node->index, NULL};

@@ -23,6 +23,7 @@ from ..calls import call, call_special
 from ..capture import Capture, Link, NotConst
 from ..trackers import (
     ConstVar,
+    DequeVar,
     DictVar,
     DictViewVar,
     FloatVar,
@@ -262,6 +263,10 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker, link: Link
         return INPLACE_OPERATORS[type(left)](cap, symbol, left, right)
     if type(left) in OPERATORS:
         raise Break("unsupported-mutation", f"{symbol}= of a {describe(left)}")
+    if type(left) is DequeVar and symbol in "+*":
+        from ..mirror import run
+
+        return run(cap, fn, [left, right], {})
     if type(left) is ListVar and symbol == "+":
         extend_from(cap, left, right)
         return left
