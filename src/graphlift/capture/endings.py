@@ -21,7 +21,7 @@ import torch
 from ..bytecode import CodeInfo, decode
 from ..frame import LoopIter
 from ..guards._guards import Check
-from .trackers import CellVar, LazyVar, ListVar, ObjectVar, TrackerKey
+from .trackers import CellVar, DequeVar, LazyVar, ListVar, ObjectVar, TrackerKey
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -147,7 +147,8 @@ def _parts(tracker: Any) -> Iterator[Any]:
         yield getattr(tracker, name, None)
     for name in ("closure", "defaults", "parts", "tail", "stack", "handled"):
         yield from getattr(tracker, name, None) or ()
-    items = tracker._items if type(tracker) is ListVar else getattr(tracker, "items", None)
+    lazy = type(tracker) in (ListVar, DequeVar)
+    items = tracker._items if lazy else getattr(tracker, "items", None)
     yield from items if isinstance(items, list) else ()
     for name in ("known", "kwdefaults", "locals", "cells"):
         found = getattr(tracker, name, None)

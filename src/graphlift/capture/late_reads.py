@@ -188,11 +188,11 @@ def _may_change(tracker: Any) -> bool:
     if tracker.source is None:
         return False
     kind = type(tracker)
-    if kind is ListVar:
+    if kind in (ListVar, DequeVar):
         return not tracker.untouched
     if kind is ObjectVar:
         return bool(tracker.slots) or tracker.payload is not None and _may_change(tracker.payload)
-    return kind is DequeVar or (kind is SetVar and tracker.cls is set)
+    return kind is SetVar and tracker.cls is set
 
 
 def _parts(tracker: Any) -> Iterator[Tracker]:

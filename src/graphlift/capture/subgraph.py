@@ -298,10 +298,8 @@ def _cells_of(value: Any) -> Iterator[types.CellType]:
 
 def _contents(tracker: Tracker) -> Any:
     kind = type(tracker)
-    if kind is ListVar:
+    if kind in (ListVar, DequeVar):
         return None if tracker.untouched else list(tracker.items)  # type: ignore[attr-defined]
-    if kind is DequeVar:
-        return list(tracker.items)  # type: ignore[attr-defined]
     if kind is DictVar:
         if tracker.real is not None:  # type: ignore[attr-defined]
             return [None] * len(tracker.log)  # type: ignore[attr-defined]
@@ -328,7 +326,7 @@ def _loaded_same(now: Any, before: Any) -> bool:
 
 def _parts(tracker: Tracker) -> list[Tracker]:
     kind = type(tracker)
-    if kind in (TupleVar, DequeVar) or (kind is ListVar and not tracker.untouched):  # type: ignore[attr-defined]
+    if kind is TupleVar or (kind in (ListVar, DequeVar) and not tracker.untouched):  # type: ignore[attr-defined]
         return list(tracker.items)  # type: ignore[attr-defined]
     if kind in (DictVar, SetVar):
         return list(tracker.known.values())  # type: ignore[attr-defined]

@@ -152,22 +152,38 @@ class ListVar(Tracker):
 
 
 class DequeVar(Tracker):
-    """A ``collections.deque``; ``real`` is the pre-existing object, ``mutated`` says that the region changed it."""
+    """A ``collections.deque``; ``real`` is the pre-existing object, ``mutated`` says that the region changed it.
 
-    __slots__ = ("items", "maxlen", "mutated", "real")
+    The items of a pre-existing one are read (and its length guarded) only when something asks for ``items``.
+    """
+
+    __slots__ = ("_items", "maxlen", "mutated", "read", "real")
 
     def __init__(
         self,
-        items: list[Tracker],
+        items: list[Tracker] | None,
         maxlen: int | None = None,
         source: Source | None = None,
         real: Any = None,
+        read: Any = None,
     ) -> None:
-        self.items = items
+        self._items = items
         self.maxlen = maxlen
         self.source = source
         self.real = real
+        self.read = read
         self.mutated = False
+
+    @property
+    def items(self) -> list[Tracker]:
+        if self._items is None:
+            self._items = self.read()
+        return self._items
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has asked for the items yet."""
+        return self._items is None
 
 
 class TupleVar(Tracker):

@@ -169,11 +169,13 @@ def wrap_tuple(cap: Capture, value: tuple, source: Source) -> Tracker:
 
 
 def wrap_deque(cap: Capture, value: deque[Any], source: Source) -> Tracker:
+    def read() -> list[Tracker]:
+        cap.guard(Length(source, len(value)))
+        return [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)]
+
     cap.guard(TypeIs(source, deque))
-    cap.guard(Length(source, len(value)))
     cap.guard(gives(Call(_MAXLEN, source), value.maxlen, f"{source.name()}.maxlen == {value.maxlen}"))
-    items: list[Tracker] = [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)]
-    return DequeVar(items, value.maxlen, source, value)
+    return DequeVar(None, value.maxlen, source, value, read)
 
 
 _MAXLEN = deque.maxlen.__get__

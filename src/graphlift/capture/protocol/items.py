@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..capture import Capture, Link, NotConst
 from ..constants import PLAIN_CONSTANTS
 from ..trackers import (
     ConstVar,
+    DequeVar,
     DictVar,
     DictViewVar,
     LazyVar,
@@ -100,6 +101,8 @@ def get_item(cap: Capture, container: Tracker, index: Tracker, link: Link | None
         index = tensor_index(cap, index)
     if kind is TensorVar or (type(index) is TensorVar and kind in (ListVar, TupleVar)):
         return cap.emit("call_function", operator.getitem, [container, index], {}, operator.getitem)
+    if kind is DequeVar and (peeked := _peek(cap, container, cap.plain(index))) is not None:
+        return peeked
     if kind in (ListVar, TupleVar):
         return _sequence_item(cap, container, index)
     if kind in ITEM_READERS:
@@ -180,11 +183,17 @@ def key_error(cap: Capture, key: Tracker) -> Raised:
 
 
 def _peek(cap: Capture, container: Tracker, index: Tracker) -> Tracker | None:
-    """An item of a list made outside of which nothing else was read: how long the list is does not matter."""
-    if type(container) is ListVar and container.untouched and container.source and type(index) is ConstVar:
-        position, real = index.value, container.real
-        if real is not None and type(position) is int and 0 <= position < list.__len__(real):
-            return cap.realize(LazyVar(list.__getitem__(real, position), SeqItem(container.source, position)))
+    """An item of a list or deque made outside of which nothing else was read: how long it is does not matter."""
+    kind = type(container)
+    if kind in (ListVar, DequeVar) and container.untouched and container.source and type(index) is ConstVar:  # type: ignore[attr-defined]
+        position, real = index.value, container.real  # type: ignore[attr-defined]
+        if real is not None and type(position) is int:
+            cls: Any = list if kind is ListVar else deque
+            first = 0 if cls is list else -len(real)  # both ends of a deque are alike
+            if first <= position < cls.__len__(real):
+                return cap.realize(
+                    LazyVar(cls.__getitem__(real, position), SeqItem(container.source, position))
+                )
     return None
 
 
