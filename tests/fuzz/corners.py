@@ -1,7 +1,8 @@
 """More of the grammar of `grammar`: the corners of the language and its library, in the same notation.
 
 In: nothing. Out: what programs start with as well, expressions by type, statements, heads of blocks.
-Always: nothing that differs between two runs in one process (addresses, clocks, counters of the process).
+Always: nothing that differs between two runs in one process (addresses, clocks, counters of the process); an exception
+that is kept has lost its traceback, whose frames end elsewhere when compiled (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -778,7 +779,7 @@ HANDLERS = """
 $to.int = error.__traceback__.tb_lineno and 3
 error.add_note($str); KEPT.append(error.__notes__)
 KEPT.append(error.with_traceback(None) is error)
-$new.any = error
+$new.any = error.with_traceback(None)
 raise error
 raise type(error)(*error.args) from error.__cause__
 KEPT.append((type(error.__cause__).__name__, error.__suppress_context__))
