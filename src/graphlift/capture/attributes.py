@@ -33,7 +33,7 @@ from ..guards._guards import is_unset
 from .breaks import Break, Raised
 from .called_iterators import ReversedIter
 from .capture import Capture, Link
-from .constants import PLAIN_CONSTANTS, is_static_type
+from .constants import PLAIN_CONSTANTS, is_static_type, raw_attribute
 from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline
 from .trackers import (
     NONE,
@@ -247,7 +247,7 @@ def says_itself(cap: Capture, tracker: Tracker, *names: str) -> bool:
     if kind is type or not issubclass(kind, (enum.Enum, type)):
         return False
     for name in names:
-        found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+        found = raw_attribute(kind, name)
         if type(found) is types.FunctionType and not str(found.__module__).startswith(_LIBRARY):
             cap.type_attr(kind, name)  # guarded
             return True

@@ -55,6 +55,7 @@ from .constants import (
     has_address,
     is_constant_key,
     is_static_type,
+    raw_attribute,
 )
 from .dynamic import Choice, SizePolicy
 from .endings import held, is_noticed, reached
@@ -227,14 +228,15 @@ class Capture:
         key = (cls, name)
         found = self.type_attrs.get(key, self)
         if found is not self:
-            self._note_late(cls, name, found)
+            if self.late is not None:
+                self._note_late(cls, name, found)
             return found
         if id(cls) in self.made:  # only the region can change it, and not its bases from outside
             for base in cls.__bases__:
                 self.exact_type_attr(base, name)
-        found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+        found = raw_attribute(cls, name, ABSENT)
         writer = self.writer(cls, name)
-        if not is_static_type(cls) and id(cls) not in self.made and writer is not cls:
+        if self._is_open(cls) and writer is not cls:
             value = self.class_value(cls, name, found)
             self.guard(TypeAttr(cls, name, found) if value is None else TypeIs(value, type(found)))
         if writer is not None:
@@ -257,21 +259,24 @@ class Capture:
     def exact_type_attr(self, cls: type, name: str) -> Any:
         """`type_attr`, where more than the kind of a number matters: which class of several it is found in."""
         found = self.type_attr(cls, name)
-        if not is_static_type(cls) and id(cls) not in self.made and self.writer(cls, name) is None:
+        if self._is_open(cls) and self.writer(cls, name) is None:
             self.guard(TypeAttr(cls, name, found))
         return found
 
+    def _is_open(self, cls: type) -> bool:
+        """Whether the program may change a class behind the region's back."""
+        return not is_static_type(cls) and id(cls) not in self.made
+
     def _note_late(self, cls: type, name: str, found: Any) -> None:
-        if self.late is not None and not is_static_type(cls) and id(cls) not in self.made:
+        if self.late is not None and self._is_open(cls):
             self.late.attribute(cls, name, found)
 
     def class_value(self, cls: type, name: str, found: Any) -> Source | None:
         """Where a number, text or tensor of a class is read, guarded as far as it is looked at; None for others."""
         if (
-            not (type(found) in READ_LATE or isinstance(found, torch.Tensor))
+            not (type(found) in READ_LATE or issubclass(type(found), torch.Tensor))
             or name.startswith("__")
-            or is_static_type(cls)
-            or id(cls) in self.made
+            or not self._is_open(cls)
         ):
             return None
         meta = type(cls)

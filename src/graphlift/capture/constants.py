@@ -148,6 +148,11 @@ def is_static_type(cls: type) -> bool:
     return bool(cls.__flags__ & (1 << 8))  # Py_TPFLAGS_IMMUTABLETYPE
 
 
+def raw_attribute(cls: type, name: str, missing: Any = None) -> Any:
+    """The object that ``name`` is along the MRO of ``cls``, undescriptored; no code of the program's is asked."""
+    return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), missing)
+
+
 #: Objects lie above the interpreter's own data.
 _LOWEST_ADDRESS = min(map(id, (None, int, object))) // 2
 

@@ -21,6 +21,7 @@ import torch
 from ..bytecode import CodeInfo, decode
 from ..frame import LoopIter
 from ..guards._guards import Check
+from .constants import raw_attribute
 from .trackers import CellVar, DequeVar, LazyVar, ListVar, ObjectVar, TrackerKey
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ _LOOKED_AT_MOST = 2000
 
 def has_finalizer(cls: type) -> bool:
     """Whether instances run code of the program's when they end."""
-    found = next((vars(base)["__del__"] for base in cls.__mro__ if "__del__" in vars(base)), None)
-    return isinstance(found, types.FunctionType)
+    return isinstance(raw_attribute(cls, "__del__"), types.FunctionType)
 
 
 def is_noticed(value: Any, modules: bool = False) -> bool:

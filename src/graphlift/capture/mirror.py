@@ -30,6 +30,7 @@ from .constants import (
     PLAIN_CONSTANTS,
     PRIVATE_CLASSES,
     exception_values,
+    raw_attribute,
 )
 from .frame import SeqIter
 from .protocol import (
@@ -623,7 +624,7 @@ def stand_class(cls: type) -> type:
     if found is None:
         own: dict[str, Any] = {"__slots__": ()} | {n: getattr(cls, n) for n in ("__module__", "__qualname__")}
         for name, method in METHODS.items():
-            raw = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+            raw = raw_attribute(cls, name, ABSENT)
             if name == "__length_hint__" and not isinstance(raw, types.FunctionType):
                 continue  # of an iterator in C: what asks for it only makes room
             if raw is not ABSENT:

@@ -39,7 +39,7 @@ from ..guards import (
 )
 from ..guards._guards import same_constant
 from ..marks import mark_of
-from .constants import is_constant_key
+from .constants import is_constant_key, raw_attribute
 from .overriding import PLAIN_TENSORS, is_modelled, plain_tensor, untouched
 from .trackers import (
     CalleeVar,
@@ -251,7 +251,7 @@ def wrap_function(cap: Capture, value: types.FunctionType, source: Source) -> Tr
 def wrap_builtin(cap: Capture, value: types.BuiltinFunctionType, source: Source) -> Tracker:
     """A function is known by identity; a method of an object, of which each access makes a new one, by its parts."""
     owner, name = value.__self__, value.__name__
-    method = next((base.__dict__[name] for base in type(owner).__mro__ if name in base.__dict__), None)
+    method = raw_attribute(type(owner), name)
     if not isinstance(method, types.MethodDescriptorType):
         if not isinstance(source, Const):
             cap.guard(IdIs(source, value))
