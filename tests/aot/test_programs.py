@@ -91,7 +91,7 @@ def test_most_programs_are_compiled() -> None:
     (150, 224, 265, 338, 402, 485, 2037, 102514, 106369, 108150, 201557, 202471, 204476, 419144, 420165)
     + (602112, 703556, 723926, 775771, 776444)
     + (31000889, 31002921, 31020100, 31047342, 41003266)
-    + (20010291, 20011324, 20104900, 20108722),
+    + (20010291, 20011324, 20104900, 20108722, 20401417),
 )
 def test_programs_that_once_differed_later(seed: int) -> None:
     check(random.Random(seed).randrange)
@@ -111,3 +111,36 @@ def test_a_diagonal_written_into_what_is_not_contiguous_and_has_a_history(backen
         out.sum().backward()
         into += [out.detach(), leaf.grad]
     torch.testing.assert_close(found, expected)
+
+
+def _of_a_restrided_alias(x: torch.Tensor) -> tuple:
+    made = x.exp()
+    made.as_strided_((2,), (1,))
+    alias = made.view(torch.float32)
+    return torch.ops.aten.alias(alias), alias
+
+
+def _of_the_data_of_the_transposed(x: torch.Tensor) -> tuple:
+    made = x.exp()
+    made.t_()
+    data = made.data
+    again = data.detach()
+    return again[1:], data, made, again, data[0]
+
+
+def _of_aliases_of_aliases(x: torch.Tensor) -> tuple:
+    made = x.exp()
+    alias = made.detach()
+    made.t_()
+    alias.t_()
+    row = alias[0]
+    return row[1:], row, row.detach()
+
+
+@pytest.mark.parametrize(
+    "program", [_of_a_restrided_alias, _of_the_data_of_the_transposed, _of_aliases_of_aliases]
+)
+def test_views_of_aliases_of_what_was_restrided_in_place(program: Callable[..., tuple]) -> None:
+    compiled = compile_graph(graph_of(program, 1), make_inputs(["plain"])[0], fw_compiler=interpret)
+    assert compiled.fallback_reason is None
+    assert not compare(run_once(program, ["plain"]), run_once(compiled.run, ["plain"]))

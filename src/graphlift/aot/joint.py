@@ -52,7 +52,7 @@ from .saved import (
     union,
 )
 from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut, views_between
-from .views import Path, ViewStep, replay
+from .views import Path, ViewStep, detaches, replay, same_layout
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 for _key in ("AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastPrivateUse1"):
@@ -463,7 +463,27 @@ def _restrides_base(path: Path, other: Path) -> bool:
     """Whether `path` changes, in place, the metadata of a detached alias that `other` views."""
     n = next((n for n, step in enumerate(path) if step.in_place), 0)
     shared = len(other) > n and all(a is b for a, b in zip(path[:n], other, strict=False))
-    return shared and any(step.data or step.func is aten.detach.default for step in path[:n])
+    return shared and any(map(detaches, path[:n]))
+
+
+def _is_restrided_base(g: Geometry, other: Geometry) -> bool:
+    """The same of outputs whose owner's metadata were changed in place."""
+    own = g.aliases
+    if g.is_view or not own or own != other.aliases[: len(own)]:
+        return False
+    return not same_layout(own[-1].spec, g.spec)
+
+
+def _require_inside(whole: Spec, parts: Sequence[Spec]) -> None:
+    """Raises: FallBack where a view of a tensor reads memory that is not the tensor's, or reads it otherwise."""
+    own = whole.concrete()
+    for part in parts:
+        if (part.dtype, part.conj, part.neg) != (whole.dtype, whole.conj, whole.neg):
+            raise FallBack("metadata-changed", "a view as another dtype, or a conjugate")
+        of = part.concrete()
+        inside = own.offset <= of.offset and of.span() <= own.span()
+        if not (inside and passes.is_dense(own.shape, own.stride)):
+            raise FallBack("metadata-changed", "of a tensor with views of memory that it no longer spans")
 
 
 class _Outputs:
@@ -503,7 +523,9 @@ class _Outputs:
         if restrided and untracked and len(paths) + len(self.around.metadata) > 1:
             # Rebuilding one counts as a change of the other, which autograd allows in program order only.
             raise FallBack("metadata-changed", "views made without grad beside aliases")
-        if any(_restrides_base(path, other) for path in paths for other in paths if path is not other):
+        placed = [g for p in self.around.outputs if isinstance(p, FromSlot) and (g := p.geometry) is not None]
+        restrided_base = any(_restrides_base(a, b) for a in paths for b in paths if a is not b)
+        if restrided_base or any(_is_restrided_base(a, b) for a in placed for b in placed if a is not b):
             raise FallBack("metadata-changed", "of a detached alias that is the base of another output")
         if self.around.grad_mode:
             self.around.between = views_between(outs, self.around.outputs)
@@ -558,22 +580,10 @@ class _Outputs:
             raise FallBack("alias-history", "a view")
         slot = self._slot(root, out.requires_grad)
         if root.path:
-            of, own = out.spec, root.spec
-            if (of.dtype, of.conj, of.neg) != (own.dtype, own.conj, own.neg):
-                raise FallBack("metadata-changed", "a view as another dtype, or a conjugate")
-            delta, is_view, data = (
-                out.spec.offset - root.spec.offset,
-                out._is_view(),
-                any(s.data for s in path),
-            )
-            whole, part = own.concrete(), of.concrete()
-            inside = whole.offset <= part.offset and part.span() <= whole.span()
-            if not (inside and passes.is_dense(whole.shape, whole.stride)):
-                raise FallBack("metadata-changed", "of a tensor with views of memory that it no longer spans")
-            if is_view and data:
-                raise FallBack("metadata-changed", "of a tensor with views of its .data")
+            aliases = tuple(filter(detaches, path))
+            _require_inside(root.spec, [out.spec, *(s.spec for s in aliases)])
             tracked = all(s.grad_mode for s in path if not s.in_place)
-            return FromSlot(slot, (), Geometry(out.spec, delta, is_view, data, tracked))
+            return FromSlot(slot, (), Geometry(root.spec, aliases, out.spec, out._is_view(), tracked))
         return FromSlot(slot, path)
 
     def _slot(self, fake: FakeTensor, differentiable: bool) -> int:

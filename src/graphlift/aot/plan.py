@@ -41,15 +41,12 @@ class FromInput:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A view by strides: metadata, distance from the owner's offset, and how autograd sees it.
+    """A view by strides of an owner, or of the last of the detached aliases that these steps made, or that alias."""
 
-    As a view, or else as an alias, which has a version counter of its own where it was made by `.data`.
-    """
-
+    owner: Spec
+    aliases: Path
     spec: Spec
-    delta: int
     is_view: bool
-    data: bool
     grad_mode: bool
 
 

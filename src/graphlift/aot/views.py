@@ -43,6 +43,11 @@ class ViewStep:
 Path = tuple[ViewStep, ...]
 
 
+def detaches(step: ViewStep) -> bool:
+    """Whether it makes an alias that is no view, and the base of its own views."""
+    return step.data or step.func is aten.detach.default
+
+
 def same_layout(a: Spec, b: Spec) -> bool:
     """Equal but for the offset into storage."""
     return a is b or (

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from ..fake import Spec
 from ..fake.ops import aten
 from ..shapes.expr import Expr, SizeLike, Symbol, free, render
 from .plan import FromInput, FromSlot, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
-from .views import Path, ViewStep
+from .views import Path, ViewStep, detaches
 
 BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
 BELOW |= torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
@@ -108,11 +109,7 @@ def view_expression(src: Source, parent: str, step: ViewStep) -> str:
         func, args, index = step.many
         return f"{_call(src, _METHODS_MANY, func, parent, args, {})}[{index}]"
     if step.func is aten.as_strided.default:
-        size, stride, offset = step.args
-        delta = offset - step.parent.offset
-        # The parent's offset at run time may be another; aliases keep their distance from it.
-        held = src.name("as_strided_from", _as_strided_from)
-        return f"{held}({parent}, {literal(src, tuple(size))}, {literal(src, tuple(stride))}, {size_text(delta)})"
+        return _strided(src, parent, step.parent, step.spec)
     return _call(src, _METHODS, step.func, parent, step.args, step.kwargs)
 
 
@@ -149,7 +146,7 @@ def rebuild(src: Source, start: str, path: Path, grad_mode: bool) -> str:
     in_place = [n for n, step in enumerate(path) if step.in_place]
     first, last = (in_place[0], in_place[-1]) if in_place else (len(path), -1)
     for n, step in enumerate(path):
-        owner = step.data or step.func is aten.detach.default
+        owner = detaches(step)
         key = (start, *map(id, path[: n + 1]))
         known = src.made.get(key) if n > last or n < first - 1 else None
         if known is not None:
@@ -220,16 +217,31 @@ def _output(src: Source, plan: Any, result: str, grad: bool, k: int, items: list
 
 
 def _by_geometry(src: Source, start: str, g: Geometry, grad: bool) -> str:
-    held = src.name("as_strided_from", _as_strided_from)
-    layout = f"{literal(src, g.spec.shape)}, {literal(src, g.spec.stride)}, {size_text(g.delta)}"
-    expression = f"{held}({start}, {layout})"
+    owner = g.owner
+    for n, step in enumerate(g.aliases, 1):
+        spec = step.spec if g.is_view or n < len(g.aliases) else g.spec
+        key = (start, *map(id, g.aliases[:n]))
+        if key not in src.made:
+            src.made[key] = label = f"v{len(src.lines)}"
+            src.add(f"{label} = {_strided(src, start, owner, spec)}.{'data' if step.data else 'detach()'}")
+        start, owner = src.made[key], spec
+    if g.aliases and not g.is_view:
+        return start
+    expression = _strided(src, start, owner, g.spec)
     if not g.is_view:
-        return expression + (".data" if g.data else ".detach()")
+        return f"{expression}.detach()"
     if g.grad_mode == grad:
         return expression
     label = f"v{len(src.lines)}"
     _in_mode(src, g.grad_mode, grad, f"{label} = {expression}")
     return label
+
+
+def _strided(src: Source, owner: str, own: Spec, spec: Spec) -> str:
+    """A view by strides. The owner's offset at run time may be another; aliases keep their distance from it."""
+    held = src.name("as_strided_from", _as_strided_from)
+    layout = f"{literal(src, spec.shape)}, {literal(src, spec.stride)}, {size_text(spec.offset - own.offset)}"
+    return f"{held}({owner}, {layout})"
 
 
 def _in_place_statement(src: Source, target: str, step: ViewStep) -> str:
