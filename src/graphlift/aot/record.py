@@ -509,7 +509,8 @@ def _batch_norm(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwa
         return _pure(rec, info, key, args, kwargs)
     if not args[flag]:
         copies = dict(zip(positions, map(rec.hold, stats), strict=True))
-        return _pure(rec, info, None, tuple([copies.get(k, a) for k, a in enumerate(args)]), kwargs)
+        args = tuple([copies.get(k, a) for k, a in enumerate(args)])
+        return _pure(rec, info, metadata_key(info.func, args, kwargs), args, kwargs)
     if info.func is not aten.native_batch_norm.default:
         return _writes_generic(rec, info, args, kwargs, positions)
     out, mean, invstd, *new = rec.dispatch(aten._native_batch_norm_legit_functional.default, args, kwargs)
