@@ -135,7 +135,7 @@ def _handles_exit(info: CodeInfo, at: int, globals_: dict[str, Any]) -> bool:
 # --- trackers ---------------------------------------------------------------------------------------------------------
 
 
-def _parts(tracker: Any) -> Iterator[Any]:
+def parts(tracker: Any) -> Iterator[Any]:
     """What a tracked object, or a frame, holds, as far as the region knows it."""
     if type(tracker) is ObjectVar:
         if tracker.cls in (*REFERENCES, *weakref.ProxyTypes):
@@ -173,7 +173,7 @@ def reached(cap: Capture, roots: Iterable[Any], without: Any = None) -> tuple[se
             if each is None or id(each) in trackers:
                 continue
             trackers.add(id(each))
-        queue.extend(_parts(each))
+        queue.extend(parts(each))
     real.update(key for key, tracker in cap.memo.items() if id(tracker) in trackers)
     return trackers, real
 

@@ -8,7 +8,7 @@ cells of the compiled function) cannot be looked up then: a function that reads 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..guards import (
@@ -27,19 +27,16 @@ from ..guards import (
     compile_guards,
 )
 from .constants import PLAIN_CONSTANTS
-from .endings import LIBRARIES
+from .endings import LIBRARIES, parts
 from .trackers import (
     CellVar,
     DequeVar,
     DictVar,
-    FunctionVar,
     ListVar,
-    MethodVar,
     ObjectVar,
     SetVar,
     Tracker,
     TrackerKey,
-    TupleVar,
 )
 
 if TYPE_CHECKING:
@@ -158,9 +155,9 @@ class LateReads:
             tracker = queue.pop()
             if tracker is not None and id(tracker) not in seen:
                 seen.add(id(tracker))
-                if _may_change(tracker):
+                if isinstance(tracker, Tracker) and _may_change(tracker):
                     self.beyond.append(tracker.source.name())
-                queue += _parts(tracker)
+                queue += _leads_on(tracker)
         return None if self.beyond or not self.guards else LateCheck(what, self.guards, self.values)
 
 
@@ -195,18 +192,7 @@ def _may_change(tracker: Any) -> bool:
     return kind is SetVar and tracker.cls is set
 
 
-def _parts(tracker: Any) -> Iterator[Tracker]:
-    """What leads on without a read that was noted: objects of the region, and what never changes."""
-    kind = type(tracker)
-    if kind is TupleVar or (kind is ListVar and not tracker.untouched):
-        yield from tracker.items
-    elif kind is FunctionVar:
-        yield from (*tracker.closure, *tracker.defaults, *tracker.kwdefaults.values())
-    elif kind is MethodVar:
-        yield from (tracker.func, tracker.self_var)
-    elif kind is CellVar and tracker.real is None:
-        yield from [tracker.content] if tracker.content is not None else ()
-    elif kind is DictVar and tracker.real is None:
-        yield from tracker.known.values()
-    elif kind is ObjectVar and tracker.obj is None:
-        yield from (tracker.attrs, *tracker.slots.values())
+def _leads_on(tracker: Any) -> Iterable[Any]:
+    """What is reached without a read that was noted: through objects of the region, and what never changes."""
+    outside = getattr(tracker, "real", None) is not None or getattr(tracker, "obj", None) is not None
+    return () if outside else parts(tracker)

@@ -22,6 +22,7 @@ from ..shapes.node import to_symint
 from ..shapes.table import SymbolTable
 from .breaks import Break, Raised
 from .capture import Capture
+from .endings import parts
 from .frame import Frame, GeneratorVar, IteratorVar
 from .graph import GraphBuilder
 from .graph_values import to_graph
@@ -32,9 +33,7 @@ from .trackers import (
     DequeVar,
     DictVar,
     FloatVar,
-    FunctionVar,
     ListVar,
-    MethodVar,
     ObjectVar,
     SetVar,
     SizeVar,
@@ -262,11 +261,10 @@ class Contents:
             if isinstance(tracker, IteratorVar):
                 if not isinstance(tracker, GeneratorVar) or tracker.started:
                     raise Break("unsupported-call", "an inner function that can reach an iterator under way")
-                queue += [v for v in tracker.frame.locals.values() if v is not None]
             held = _contents(tracker)
             if held is not None:
                 self.held.append((tracker, held))
-            queue += _parts(tracker)
+            queue += parts(tracker)
             if type(tracker) is ConstVar and tracker.source is not None:
                 queue += [cap.memo[id(cell)] for cell in _cells_of(tracker.value) if id(cell) in cap.memo]
 
@@ -322,21 +320,3 @@ def _same(now: Any, before: Any) -> bool:
 def _loaded_same(now: Any, before: Any) -> bool:
     """Whether it is the same tracker, or what the same lazy one became."""
     return now is before or (before is not None and before.source is not None and before.source == now.source)
-
-
-def _parts(tracker: Tracker) -> list[Tracker]:
-    kind = type(tracker)
-    if kind is TupleVar or (kind in (ListVar, DequeVar) and not tracker.untouched):  # type: ignore[attr-defined]
-        return list(tracker.items)  # type: ignore[attr-defined]
-    if kind in (DictVar, SetVar):
-        return list(tracker.known.values())  # type: ignore[attr-defined]
-    if kind is CellVar:
-        return [tracker.content] if tracker.content is not None else []  # type: ignore[attr-defined]
-    if kind is FunctionVar:
-        return [*tracker.closure, *tracker.defaults, *tracker.kwdefaults.values(), tracker.attrs]  # type: ignore[attr-defined]
-    if kind is MethodVar:
-        return [tracker.func, tracker.self_var]  # type: ignore[attr-defined]
-    if kind is ObjectVar:
-        payload = [tracker.payload] if tracker.payload is not None else []  # type: ignore[attr-defined]
-        return [tracker.attrs, *tracker.slots.values(), *payload]  # type: ignore[attr-defined]
-    return []
