@@ -344,13 +344,13 @@ class Swap(TorchFunctionMode):
 
 
 class Scale(TorchFunctionMode):
-    def __init__(self, factor):
+    def __init__(self, factor, of=torch.relu):
         super().__init__()
-        self.factor = factor
+        self.factor, self.of = factor, of
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        return result * self.factor if func is torch.relu else result
+        return result * self.factor if func is self.of else result
 
 
 class Count(TorchFunctionMode):
@@ -446,11 +446,24 @@ def test_what_a_mode_sees_of_protocols(x):
     return n, rows, seen.names
 
 
-@torch_program(X, breaks="unsupported-tensor-subclass")
-def test_transform_under_a_mode(x):
+@torch_program(X, breaks="unsupported-call")
+def test_transform_under_a_mode_with_effects(x):
     with Count() as seen:
         y = torch.func.vmap(lambda row: row * 2)(x)
     return y, seen.names
+
+
+@torch_program(X)
+def test_transform_under_a_mode(x):
+    with Scale(2.0):
+        y = torch.vmap(torch.vmap(lambda a: torch.relu(a) + 1))(x)
+    return y, torch.vmap(torch.relu)(x)
+
+
+@torch_program(X, breaks="unsupported-tensor-subclass")
+def test_transform_under_a_mode_that_changes_its_questions(x):
+    with Scale(3.0, of=torch.Tensor.dim):
+        return torch.vmap(lambda row: row * 2)(x)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -557,6 +557,26 @@ def compiled_by_torch():
     return torch.compile(lambda x: x * 2 + 1, backend="eager")
 
 
+def mask_by_indices(mask, rows, columns):
+    """As masks of attention are made: a mode of torch's lets tensors index under vmap."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def allowed(row, column):
+        return mask[row, column] & mask[row, 0] | (row > column)
+
+    with TransformGetItemToIndex():
+        return torch.vmap(torch.vmap(allowed, in_dims=(None, 0)), in_dims=(0, None))(rows, columns)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_masks_by_indices_at_several_sizes(backend):
+    mask = real(6, 9)() > 0
+    compiled = graphlift.compile(mask_by_indices, backend=backend, fullgraph=True)
+    for n in (2, 3, 4):
+        given = mask, torch.arange(n), torch.arange(n + 2)
+        assert torch.equal(compiled(*given), mask_by_indices(*given))
+
+
 @functools.cache
 def module_compiled_by_torch():
     return torch.compile(nn.ReLU(), backend="eager")

@@ -128,6 +128,12 @@ class _StandIns:
         return self.cap.from_python(value)
 
 
+def seen_by_mode(cap: Capture, func: Any, classes: Any, args: Any, kwargs: Any) -> Seen:
+    """What a mode is called with in a call on fakes that the capture knows."""
+    back = _StandIns(cap).back
+    return Seen(func, tuple(classes), back(tuple(args)), None if kwargs is None else back(kwargs))
+
+
 def _note(cap: Capture, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Seen | None:
     """What the first handler would be called with in ``fn(*args, **kwargs)``; None where none would be called."""
     stand_ins = _StandIns(cap)

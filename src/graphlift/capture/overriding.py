@@ -16,7 +16,6 @@ import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
 from ..guards import ABSENT, FunctionMode, GlobalState
-from .breaks import Break
 from .trackers import NONE, ConstVar, DictVar, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 if TYPE_CHECKING:
@@ -108,12 +107,6 @@ def is_customized(cap: Capture, tensor: TensorVar) -> bool:
     if cap.functions_off or tensor.cls in PLAIN_TENSORS or not defines(cap, tensor.cls):
         return False
     return cap.type_attr(tensor.cls, "__torch_function__") is not _DEFAULT
-
-
-def require_unseen(cap: Capture, what: str, args: Iterable[Tracker]) -> None:
-    """Raises: Break where modes or classes of the arguments have a say in what torch does as a whole."""
-    if is_seen(cap, None, args):
-        raise Break("unsupported-tensor-subclass", f"{what} that a __torch_function__ may see")
 
 
 def active_modes() -> list[Any]:

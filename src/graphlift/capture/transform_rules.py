@@ -14,20 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
 from ..fake import DataDependent, Unsupported
 from ..guards import Const
 from .breaks import Break, Raised, RunEagerly
-from .calls import CODE_RULES, INSTANCE_CALLS, call
+from .calls import CODE_RULES, INSTANCE_CALLS, LATE_RULES, call
 from .capture import Capture, Link, NotConst
 from .frame import inline
 from .graph_values import to_graph, wrap_result
-from .overriding import require_unseen
+from .override_rules import run_handlers, seen_by_mode
+from .overriding import mode_sees, modes_aside, overrides
 from .rerun import MADE, draws_since
 from .residual import OBJECT_BUILDERS, Residual
 from .rules import rule
 from .subgraph import SubGraph, Tensors, trace
-from .trackers import Args, ConstVar, DictVar, Kwargs, ListVar, ObjectVar, Tracker, TupleVar
+from .trackers import Args, ConstVar, DictVar, Kwargs, ListVar, ObjectVar, TensorVar, Tracker, TupleVar
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -186,6 +188,27 @@ for _plain in (functional_call, torch.func.stack_module_state, construct_stacked
     _register_plain(_plain)
 
 
+# --- indices that are tensors under a transform: what torch's masks of attention are made with -----------------------
+
+_INDEXING = "torch._dynamo._trace_wrapped_higher_order_op"
+
+
+def _get_item(cap: Capture, handler: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    return inline(cap, ConstVar.known(handler), args, kwargs)
+
+
+def _index(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    """`ModIndex.apply`: an index whose backward adds up; where nothing needs a gradient, an index."""
+    tensor = cap.realize(args[1])
+    if type(tensor) is TensorVar and torch.is_grad_enabled() and tensor.fake.requires_grad:
+        raise Break("unsupported-call", "ModIndex.apply of a tensor that needs a gradient")
+    return cap.emit("call_function", torch.ops.aten.index, args[1:], kwargs, torch.ops.aten.index)
+
+
+LATE_RULES[f"{_INDEXING}.TransformGetItemToIndex.__torch_function__"] = _get_item
+LATE_RULES[f"{_INDEXING}.ModIndex.apply"] = _index
+
+
 # --- applying a transform ------------------------------------------------------------------------------------------
 
 
@@ -216,9 +239,35 @@ def rebuilt(cap: Capture, value: Any, tensors: Iterator[Tracker]) -> Tracker:
     return cap.from_python(value)
 
 
+class _Asking(TorchFunctionMode):
+    """In the place of the program's modes while a transform runs: they see what it asks of its arguments, the sizes."""
+
+    def __init__(self, cap: Capture) -> None:
+        super().__init__()
+        self.cap, self.depth = cap, torch._C._len_torch_dispatch_stack()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if torch._C._len_torch_dispatch_stack() < self.depth:
+            return found  # fake tensors compute
+        seen = seen_by_mode(self.cap, func, types, args, kwargs)
+        if (
+            next(leaves(found), None) is not None
+            or to_graph(self.cap, run_handlers(self.cap, seen))[1] != found
+        ):
+            raise Break(
+                "unsupported-tensor-subclass",
+                f"a mode that sees {func.__name__} in a transform of torch.func",
+            )
+        return found
+
+
 def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs: Kwargs) -> Tracker:
     """``transform(func)(*args, **kwargs)`` as a node."""
-    require_unseen(cap, "a transform of torch.func", args)
+    if not cap.functions_off and any(overrides(cap, arg) for arg in args):
+        raise Break(
+            "unsupported-tensor-subclass", "a transform of torch.func that a __torch_function__ may see"
+        )
     pairs = [to_graph(cap, arg) for arg in args]
     kw_pairs = {name: to_graph(cap, arg) for name, arg in kwargs.items()}
     graphs: list[SubGraph] = []
@@ -234,14 +283,19 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
             return call(cap, func, positional, {k: rebuilt(cap, value, passed) for k, value in named.items()})
 
         what = "a function under a transform of torch.func"
-        graphs.append(trace(cap, what, body, list(leaves((given, named))), [func, *args], nested=True))
+        with modes_aside():
+            looked_at = [func, *args, *cap.modes]
+            graphs.append(trace(cap, what, body, list(leaves((given, named))), looked_at, nested=True))
         return graphs[0].value
 
     was_faking = cap.is_faking
     try:
         with nullcontext() if was_faking else cap.fake_mode:
             cap.is_faking = True
-            value = transform(inner)(*[p[1] for p in pairs], **{name: p[1] for name, p in kw_pairs.items()})
+            with _Asking(cap) if mode_sees(cap, None) else nullcontext():
+                value = transform(inner)(
+                    *[p[1] for p in pairs], **{name: p[1] for name, p in kw_pairs.items()}
+                )
     except (Break, Raised):
         raise
     except (DataDependent, Unsupported) as error:
