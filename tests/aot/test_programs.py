@@ -144,3 +144,42 @@ def test_views_of_aliases_of_what_was_restrided_in_place(program: Callable[..., 
     compiled = compile_graph(graph_of(program, 1), make_inputs(["plain"])[0], fw_compiler=interpret)
     assert compiled.fallback_reason is None
     assert not compare(run_once(program, ["plain"]), run_once(compiled.run, ["plain"]))
+
+
+def _written_twice(x: torch.Tensor) -> tuple:
+    x.add_(1)
+    x[0].mul_(2)
+    made = x.clone()
+    made.sin_()
+    data = made.data
+    data += 1
+    torch._foreach_add_([made, data], 1)
+    return made, data
+
+
+def _restrided_beside_what_is_saved(x: torch.Tensor) -> tuple:
+    made = x.clone()
+    flat = made.view(-1)
+    flat.unsqueeze_(0)
+    return flat, made.sin(), x.detach()[0].unsqueeze_(0)
+
+
+@pytest.mark.parametrize("program", [_written_twice, _restrided_beside_what_is_saved])
+@pytest.mark.parametrize("kind", ["plain", "nonleaf"])
+def test_writes_are_counted_as_in_eager(program: Callable[..., tuple], kind: str) -> None:
+    compiled = compile_graph(graph_of(program, 1), make_inputs([kind])[0], fw_compiler=interpret)
+    assert compiled.fallback_reason is None
+    assert not compare(run_once(program, [kind]), run_once(compiled.run, [kind]))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_the_count_of_writes_after_a_break(backend: str) -> None:
+    def count(x: torch.Tensor) -> tuple:
+        made = torch.zeros(3)
+        made += x
+        made.t_()
+        x.mul_(2).add_(1)
+        print(end="")
+        return made._version, x._version
+
+    assert graphlift.compile(count, backend=backend)(torch.ones(3)) == count(torch.ones(3))

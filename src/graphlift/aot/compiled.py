@@ -34,6 +34,7 @@ from .release import EVERYTHING, Release, freed_as_one, tangents_that_need
 from .saved import Part, bits, members, union
 from .segments import Segment, Watched, until
 from .training import Backward, Backwards, Layout, add_ports, arguments, make_apply
+from .versions import written
 from .wrapper import Source, add_epilogue, add_prologue
 
 Compiler = Callable[[fx.GraphModule, list[FakeTensor]], Callable[[list], Sequence]]
@@ -207,7 +208,7 @@ def _build_inference(
     graph = emit(inputs, trace.ops, list(trace.outputs), "inference", joint.sizes)
     forms.put("inference", graph)
     start = time.perf_counter()
-    compiled = fw(graph, _fakes(inputs, joint))
+    compiled = written(fw(graph, _fakes(inputs, joint)), around)
     src = Source("def run(*i):")
     extra = add_prologue(src, around)
     constants = "".join(f", c{k}" for k in range(len(joint.constants)))
@@ -233,7 +234,7 @@ def _build_inference(
 def _straight(around: Surroundings) -> bool:
     """Whether the graph's outputs are the region's, with nothing to do around them."""
     return (
-        not (around.mutations or around.metadata or around.bases or around.touched)
+        not (around.mutations or around.metadata or around.bases or around.touched or around.written_outputs)
         and around.grad_mode_after == around.grad_mode
         and len(around.outputs) == len(around.differentiable)
         and all(type(p) is FromSlot and p == FromSlot(k) for k, p in enumerate(around.outputs))
@@ -271,7 +272,7 @@ def _build_training(
 
     forms.later("backward", whole_backward)
     partitioned = time.perf_counter()
-    compiled = fw(forward, _fakes(inputs, joint))
+    compiled = written(fw(forward, _fakes(inputs, joint)), around)
 
     every = (1 << len(trace.tangents)) - 1
 

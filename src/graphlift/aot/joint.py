@@ -52,6 +52,7 @@ from .saved import (
     union,
 )
 from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut, views_between
+from .versions import count_versions, version_of
 from .views import Path, ViewStep, detaches, replay, same_layout
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -83,7 +84,7 @@ class Joint:
     def changed_inputs(self) -> set[int]:
         """Inputs that are not, after the region ran, what they were before (values, metadata or version)."""
         around = self.around
-        changed = {m.input for m in (*around.mutations, *around.metadata)} | set(around.touched)
+        changed = {m.input for m in (*around.mutations, *around.metadata)} | {*around.touched}
         changed.update(i for b in around.bases for i in b.members)
         for group in self.storage_groups:
             if changed & set(group):
@@ -314,13 +315,9 @@ def _make_inputs(
         fake = given.fakes[i]
         given.needs_grad.append(t.requires_grad)
         given.grad_fns.append(fake.grad_fn)
-        given.versions.append(_version(fake))
+        given.versions.append(version_of(fake))
     rec.trace.inputs.extend(value for _, value, _ in given.bases)
     return given
-
-
-def _version(fake: FakeTensor) -> int | None:
-    return None if fake.is_inference() else fake._version
 
 
 def _member(rec: Recorder, given: _Inputs, base_of: dict, group: tuple[int, ...], t: Tensor) -> FakeTensor:
@@ -515,6 +512,9 @@ class _Outputs:
                 seen[id(out)] = k
                 plan = self._plan(out)
             self.around.outputs.append(plan)
+        given = self.given
+        inputs = {i: fake for i, fake in enumerate(given.fakes) if given.first.get(id(fake)) == i}
+        count_versions(self.around, inputs, given.versions, outs, self.slots)
         paths = [p.path for p in self.around.outputs if isinstance(p, (FromInput, FromSlot))]
         restrided = sum(any(s.in_place for s in path) for path in paths) + len(self.around.metadata)
         untracked = sum(any(not s.grad_mode for s in path) for path in paths)
@@ -631,10 +631,8 @@ class _Outputs:
                     raise FallBack("shared-inputs-written", "one of them comes to require grad")
                 continue
             if not written:
-                if not in_place and _version(fake) != given.versions[i]:
-                    self.around.touched.append(i)
                 continue
-            hidden = given.versions[i] is not None and _version(fake) == given.versions[i]
+            hidden = given.versions[i] is not None and version_of(fake) == given.versions[i]
             self._slot_of[-1 - i] = slot = len(self.slots)
             self.slots.append(fake)
             rec.trace.outputs.append(home.base)
@@ -645,14 +643,13 @@ class _Outputs:
             self.around.mutations.append(Mutation(i, slot, became_differentiable, hidden, resized))
         for group, value, base in given.bases:
             slot = None
-            written = tuple(i for i in group if _version(given.fakes[i]) != given.versions[i])
             if base.home.base is not value:
                 slot = len(self.slots)
                 self.slots.append(base)
                 rec.trace.outputs.append(base.home.base)
                 self.around.differentiable.append(False)
             numel = cast(int, base.spec.shape[0])  # of a real storage
-            self.around.bases.append(SyntheticBase(group, base.spec.dtype, numel, slot, written))
+            self.around.bases.append(SyntheticBase(group, base.spec.dtype, numel, slot))
 
 
 # -- backward ----------------------------------------------------------------------------------------------

@@ -99,7 +99,6 @@ class SyntheticBase:
     dtype: Any
     numel: int
     slot: int | None = None
-    written: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -109,7 +108,13 @@ class Surroundings:
     outputs: list[OutputPlan] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     metadata: list[MetadataMutation] = field(default_factory=list)
-    touched: list[int] = field(default_factory=list)  # inputs whose version moves although their values stay
+    touched: dict[int, int] = field(
+        default_factory=dict
+    )  # inputs that count writes: how many beyond those done here
+    written_slots: dict[int, int] = field(default_factory=dict)  # slots that have been written, and how often
+    written_outputs: dict[int, int] = field(
+        default_factory=dict
+    )  # outputs whose making here counts otherwise
     bases: list[SyntheticBase] = field(default_factory=list)
     differentiable: list[bool] = field(default_factory=list)  # per slot
     grad_mode: bool = True

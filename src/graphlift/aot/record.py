@@ -484,7 +484,6 @@ def _assign_results(
         if isinstance(target, (list, tuple)):
             for t, v in zip(target, value, strict=True):
                 rec.write(t, rec.read(v))
-            count_writes(target)
         elif target is not None:
             rec.write(target, rec.read(value))
     rest = iter(fresh)

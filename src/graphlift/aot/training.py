@@ -27,6 +27,7 @@ from .late import Late
 from .release import EVERYTHING, Release, changed_in_place, keeps_graph
 from .saved import union
 from .segments import Watched
+from .versions import set_version
 from .wrapper import BELOW, Source
 
 Run = Callable[[list], Sequence]
@@ -204,7 +205,7 @@ def _port(t: Tensor) -> None:
     if t.is_complex():  # `lift` refuses those
         version = t._version
         t.transpose_(0, 0)
-        torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+        set_version(t, version)
     else:
         _lift(t)
 

@@ -14,7 +14,8 @@ import torch
 from ..fake import Spec
 from ..fake.ops import aten
 from ..shapes.expr import Expr, SizeLike, Symbol, free, render
-from .plan import FromInput, FromSlot, Geometry, Literal, Mutation, SameAs, Surroundings, SyntheticBase
+from .plan import FromInput, FromSlot, Geometry, Literal, Mutation, SameAs, Surroundings
+from .versions import set_version
 from .views import Path, ViewStep, detaches
 
 BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
@@ -121,10 +122,13 @@ def _restride(t: torch.Tensor, size: tuple, stride: tuple, delta: int) -> torch.
     return t.as_strided_(size, stride, t.storage_offset() + delta)
 
 
-def _resize(t: torch.Tensor, size: tuple, stride: tuple) -> torch.Tensor:
-    """An empty tensor resized as `out=` does it: the result's own strides."""
-    t.resize_(size)
-    return t if t.stride() == stride else t.as_strided_(size, stride)
+def _resize(t: torch.Tensor, value: torch.Tensor, stride: tuple) -> None:
+    """An empty tensor resized as `out=` does it: the result's own strides, and one write."""
+    version = t._version
+    t.resize_(value.shape)
+    if t.stride() != stride:
+        t.as_strided_(value.shape, stride)
+    set_version(t.copy_(value), version + 1)
 
 
 def _call(src: Source, methods: dict, func: Any, parent: str, args: tuple, kwargs: dict) -> str:
@@ -186,13 +190,17 @@ def add_epilogue(src: Source, around: Surroundings, result: str) -> None:
         keep_view(src, f"w{k}", around.outputs[k], result, grad)
     for k, plan in enumerate(around.outputs):
         items.append(_output(src, plan, result, grad, k, items))
-    if around.grad_mode_after != grad:
-        names = []
+    less = [(i, count) for i, count in around.touched.items() if count < 0]
+    if around.grad_mode_after != grad or around.written_outputs or less:
         for k, item in enumerate(items):
             src.add(f"r{k} = {item}")
-            names.append(f"r{k}")
+        items = [f"r{k}" for k in range(len(items))]
+    for k, version in around.written_outputs.items():
+        src.add(f"{src.name('set_version', set_version)}(r{k}, {version})")
+    for i, count in less:
+        src.add(f"{src.name('set_version', set_version)}(i[{i}], i[{i}]._version - {-count})")
+    if around.grad_mode_after != grad:
         src.add(f"set_grad({around.grad_mode_after})")
-        items = names
     src.add(f"return ({', '.join(items)}{',' if len(items) == 1 else ''})")
 
 
@@ -273,13 +281,17 @@ def _add_mutations(src: Source, around: Surroundings, result: str) -> None:
     hidden = [m for m in around.mutations if not m.differentiable and m.hidden]
     tracked = [m for m in around.mutations if m.differentiable]
     statements = [f"i[{m.input}].data.copy_({result}[{m.slot}])" for m in hidden]
-    statements += _base_statements(src, around.bases, result)
+    for n, base in enumerate(around.bases):
+        if base.slot is not None:
+            statements.append(f"b{n}.copy_({result}[{base.slot}])")
     for m in around.mutations:
         if m.resized is not None:
-            place = f"i[{m.input}], {m.resized.shape}, {m.resized.stride}"
-            statements.append(f"{src.name('resize', _resize)}({place}).copy_({result}[{m.slot}])")
+            given = f"i[{m.input}], {result}[{m.slot}], {m.resized.stride}"
+            statements.append(f"{src.name('resize', _resize)}({given})")
     statements += _copies(plain, result)
-    statements += [f"torch.autograd.graph.increment_version(i[{i}])" for i in around.touched]
+    again = [f"i[{i}]" for i, count in around.touched.items() for _ in range(count)]
+    if again:
+        statements.append(f"torch.autograd.graph.increment_version([{', '.join(again)}])")
     if statements:
         _in_mode(src, False, grad, *statements)
     if tracked:
@@ -292,16 +304,6 @@ def _copies(plain: list[Mutation], result: str) -> list[str]:
     to = ", ".join(f"i[{m.input}]" for m in plain)
     new = ", ".join(f"{result}[{m.slot}]" for m in plain)
     return [f"torch._foreach_copy_([{to}], [{new}])"]
-
-
-def _base_statements(src: Source, bases: list[SyntheticBase], result: str) -> list[str]:
-    statements = []
-    for n, base in enumerate(bases):
-        if base.slot is not None:
-            statements.append(f"b{n}.copy_({result}[{base.slot}])")
-        for i in base.written:
-            statements.append(f"torch.autograd.graph.increment_version(i[{i}])")
-    return statements
 
 
 def add_prologue(src: Source, around: Surroundings) -> str:
