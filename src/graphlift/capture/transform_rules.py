@@ -271,6 +271,7 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
     pairs = [to_graph(cap, arg) for arg in args]
     kw_pairs = {name: to_graph(cap, arg) for name, arg in kwargs.items()}
     graphs: list[SubGraph] = []
+    seen = mode_sees(cap, None)
 
     def inner(*given: Any, **named: Any) -> Any:
         if graphs:  # once more: for the next chunk
@@ -283,7 +284,7 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
             return call(cap, func, positional, {k: rebuilt(cap, value, passed) for k, value in named.items()})
 
         what = "a function under a transform of torch.func"
-        with modes_aside():
+        with modes_aside() if seen else nullcontext():
             looked_at = [func, *args, *cap.modes]
             graphs.append(trace(cap, what, body, list(leaves((given, named))), looked_at, nested=True))
         return graphs[0].value
@@ -292,7 +293,7 @@ def apply(cap: Capture, transform: Transform, func: Tracker, args: Args, kwargs:
     try:
         with nullcontext() if was_faking else cap.fake_mode:
             cap.is_faking = True
-            with _Asking(cap) if mode_sees(cap, None) else nullcontext():
+            with _Asking(cap) if seen else nullcontext():
                 value = transform(inner)(
                     *[p[1] for p in pairs], **{name: p[1] for name, p in kw_pairs.items()}
                 )
