@@ -19,6 +19,9 @@ from tests.equality import assert_equal
 SCALE = 2
 X = torch.ones(3)
 Y = torch.ones(3, dtype=torch.int64)
+LEAF = torch.ones(3, requires_grad=True)
+KEPT = LEAF * 1
+KEPT.retain_grad()
 
 
 class Real(float):
@@ -70,6 +73,9 @@ CHANGES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "class": (lambda x, c: x * c.n, [(X, Config(n=1)), (X, Config(n=1)), (X, SimpleNamespace(n=1))]),
     "method of a container": (lambda x, m: x + m(1), [(X, [1].count), (X, [1].count), (X, (1,).count)]),
     "set": (lambda x, s: x + (1 in s), [(X, {1}), (X, {1}), (X, {2})]),
+    "where in its storage": (lambda x: x * x[1:].storage_offset(), [(X,), (X,), (torch.ones(4)[1:],)]),
+    "a view": (lambda x: x * 2 if x._is_view() else x + 5, [(X,), (X,), (torch.ones(4)[:3],)]),
+    "keeps its gradient": (lambda x: x.detach() + x.retains_grad, [(KEPT,), (KEPT,), (LEAF * 2,)]),
     "same tensor twice": (lambda x, y: x + y, [(X, X + 1), (X, X + 1), (X, X)]),
     "identity of numbers": (lambda x, a, b: x + (a is b), [(X, 1, 1), (X, 1, 1), (X, 1, 2)]),
     "instance attribute over class attribute": (
@@ -81,6 +87,7 @@ SAME: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "unused argument": (lambda x, n: x + 1, [(X, 1), (X, "text"), (X, None)]),
     "unused attribute": (lambda x, c: x * c.n, [(X, Config(n=1, m=1)), (X, Config(n=1, m=2))]),
     "unused key": (lambda x, d: x * d["a"], [(X, {"a": 1}), (X, {"a": 1, "b": 2}), (X, {"c": 3, "a": 1})]),
+    "another place in a storage": (lambda x: x + 1, [(X,), (torch.ones(4)[1:],)]),
     "another tensor": (lambda x: x + 1, [(X,), (X * 2,), (X.clone(),)]),
     "another list": (lambda x, v: x + v[0], [(X, [1, 2]), (X, [1, 3])]),
     "a longer list": (lambda x, v: x + v[1], [(X, [1, 2]), (X, [1, 2, 3]), (X, [0, 2])]),

@@ -7,15 +7,29 @@ Always: what the guard on a tensor's metadata leaves open is guarded where it is
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import torch
 
-from ..guards import ABSENT, DictItem, Equals, HasKey, IdIs, InstanceDict, Slot, TensorGrad
+from ..guards import (
+    ABSENT,
+    Call,
+    DictItem,
+    Equals,
+    HasKey,
+    IdIs,
+    InstanceDict,
+    Slot,
+    Source,
+    TensorGrad,
+    gives,
+)
 from .attributes import C_METHODS, FINDERS, bind_descriptor, is_data_descriptor, wrap_class_value
 from .breaks import Break
+from .calls import TENSOR_METHODS
 from .capture import Capture
-from .overriding import PLAIN_TENSORS, defines, is_customized
-from .trackers import NONE, ConstVar, MethodVar, TensorVar, Tracker
+from .overriding import PLAIN_TENSORS, defines, is_customized, untouched
+from .trackers import NONE, Args, ConstVar, Kwargs, MethodVar, TensorVar, Tracker
 
 TENSOR_VALUES = frozenset(
     "shape dtype device ndim requires_grad is_leaf layout is_cuda is_cpu is_sparse is_quantized is_mkldnn is_mps is_xpu "
@@ -64,7 +78,12 @@ def tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     if name in TENSOR_VALUES:
         if name in _UNGUARDED_VALUES and obj.source is not None:
             _require_readable(cap, obj, name)
-            cap.guard(Equals(Slot(obj.source, name), getattr(_real_of(cap, obj), name)))
+            found = getattr(_real_of(cap, obj), name)
+            cap.guard(Equals(Slot(obj.source, name), found))
+            if name == "retains_grad":  # which a fake never does
+                return ConstVar(found)
+        if name == "nbytes":
+            return cap.size_var(obj.fake.spec.numel() * obj.fake.dtype.itemsize)
         return cap.from_python(getattr(obj.fake, name))
     if name in TENSOR_VIEWS:
         return cap.emit("call_function", getattr, [obj, ConstVar(name)], {}, getattr)
@@ -115,4 +134,42 @@ def _tensor_grad(cap: Capture, obj: TensorVar) -> Tracker:
     return cap.wrap(real.grad, TensorGrad(obj.source))
 
 
+# --- methods that tell where a tensor lies -------------------------------------------------------------------
+
+
+def _storage_offset(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """Where in its storage a tensor starts: a view of an input, as far from the input's own start as captured."""
+    obj = cap.realize(args[0])
+    assert type(obj) is TensorVar
+    for (fake, _), source, real in zip(
+        cap.builder.input_versions, cap.builder.input_sources, cap.builder.input_tensors
+    ):
+        if fake.home is obj.fake.home:  # type: ignore[attr-defined]
+            _answer(cap, cap.fakes[id(fake)], source, real, torch.Tensor.storage_offset)
+    return cap.size_var(obj.fake.spec.offset)
+
+
+def _is_view(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    obj = cap.realize(args[0])
+    assert type(obj) is TensorVar
+    real = _real_of(cap, obj)
+    if real is None or obj.source is None:
+        return ConstVar(obj.fake._is_view())
+    return ConstVar(_answer(cap, obj, obj.source, real, torch.Tensor._is_view))
+
+
+def _answer(cap: Capture, obj: Tracker, source: Source, real: torch.Tensor, method: Any) -> Any:
+    """What a method of torch's says of an input, of which the metadata does not tell; guarded."""
+    assert type(obj) is TensorVar
+    _require_readable(cap, obj, method.__name__)
+    if cap.late is not None:
+        raise Break("unsupported-attribute", f"{method.__name__} in a function that autograd calls")
+    with untouched(real):
+        found = method(real)
+    cap.guard(gives(Call(method, source), found, f"{source.name()}.{method.__name__}() == {found}"))
+    return found
+
+
+TENSOR_METHODS["storage_offset"] = _storage_offset
+TENSOR_METHODS["_is_view"] = _is_view
 FINDERS[TensorVar] = _tensor_attr
