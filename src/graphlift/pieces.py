@@ -3,7 +3,7 @@
 In: a torch-level graph, and what compiles one. Out: a callable that runs compiled parts and single nodes in order.
 Always: the steps do together what the graph does. Numbers that come of floats and of tensors' contents are made
 between the parts, by the nodes that the program's own operations are; each part takes them as inputs. Each part is in
-inference mode or not as a whole.
+inference mode or not as a whole, and so it is with settings that say which kernels run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, fx
 
 from . import logs
 from .capture.torch_contexts import enter_inference, enter_label, leave_context
+from .capture.torch_state import KERNEL_SETTERS
 from .data import dataclass
 from .record import Fallback, new_record
 from .shapes.expr import Expr, Real, Relation, Symbol, free, holds
@@ -244,7 +245,7 @@ def _is_between(node: fx.Node) -> bool:
     return "between_parts" in node.meta or node.target in _CONTEXTS
 
 
-_CONTEXTS = (enter_inference, enter_label, leave_context)
+_CONTEXTS = KERNEL_SETTERS | {enter_inference, enter_label, leave_context}
 
 
 def split(gm: fx.GraphModule) -> list[Step] | None:

@@ -427,3 +427,46 @@ def test_sequences_are_asked_for_their_length_as_often(compiler, iteration, leng
     ours, eager = Asked(last, length), Asked(last, length)
     assert_equal(compiler.compile(fn)(torch.ones(2), ours), fn(torch.ones(2), eager))
     assert ours.asked == eager.asked
+
+
+class Settings(types.ModuleType):
+    """A module whose attributes are those of its class."""
+
+    scale = 1
+
+    @property
+    def size(self):
+        return self.width * 2
+
+    def __getattr__(self, name):
+        if name == "depth":
+            return self.width + 1
+        raise AttributeError(name)
+
+
+settings = Settings("settings")
+settings.width = 1
+plain = types.ModuleType("plain")
+plain.width = 1
+plain.__getattr__ = lambda name: (name, plain.width)
+
+
+def read_modules(x: Tensor) -> Any:
+    held = settings.scale, settings.size, settings.depth, hasattr(settings, "missing"), plain.other
+    return x + settings.size, held, torch.backends.cudnn.benchmark
+
+
+def test_attributes_that_modules_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A property comes before what the module holds, what its class holds behind that, and `__getattr__` last."""
+    x, compiled = torch.ones(2), graphlift.compile(read_modules, backend="eager", fullgraph=True)
+    changes = (
+        (settings, "width", 3),
+        (Settings, "scale", 5),
+        (settings, "scale", 7),
+        (plain, "width", 9),
+        (torch.backends.cudnn, "benchmark", True),
+    )
+    assert_equal(compiled(x), read_modules(x))
+    for owner, name, value in changes:
+        monkeypatch.setattr(owner, name, value)
+        assert_equal(compiled(x), read_modules(x))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+import graphlift
 from graphlift.capture.torch_state import StateSnapshot
 from graphlift.fake import mode as fake_mode
 from tests.capture.torch_program import real, seeded, torch_program
@@ -319,11 +321,83 @@ def test_backend_flags(x):
     )
 
 
-@torch_program(X, breaks="c-function")
+@torch_program(X)
 def test_cudnn_flags(x):
     with torch.backends.cudnn.flags(enabled=False):
         y = x * 2
     return y, torch.backends.cudnn.enabled
+
+
+def _attention_by_one_kernel(q, w):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q = torch.tanh(q * w)
+    with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
+        y = F.scaled_dot_product_attention(q, q, q)
+    return (y * 2).sin()
+
+
+def test_parts_between_settings_of_kernels_are_compiled() -> None:
+    q, w, other = Q(), real(16, grad=True)(), real(16, grad=True)()
+    compiled = graphlift.compile(_attention_by_one_kernel, fullgraph=True)
+    assert graphlift.explain(_attention_by_one_kernel)(q, w).fallbacks == ()
+    for _ in range(2):
+        wanted, found = _attention_by_one_kernel(q, w), compiled(q, other)
+        torch.testing.assert_close(found, wanted)
+        wanted.sum().backward()
+        found.sum().backward()
+        torch.testing.assert_close(other.grad, w.grad)
+    assert torch.backends.cuda.flash_sdp_enabled() and torch.backends.cudnn.enabled
+
+
+def _read_in_another_mode(x):
+    with torch.no_grad():
+        return x + torch.backends.cudnn.enabled
+
+
+def _precision_of_all(x):
+    with torch.backends.cudnn.flags(enabled=False):
+        y = x * 2
+    return y, torch._C._get_fp32_precision_getter("cuda", "all")
+
+
+def test_settings_are_looked_at_again() -> None:
+    """Whatever the region has set of other things before; what it sets itself is put back as it was."""
+    x, torch_c = X(), torch._C
+    read = graphlift.compile(_read_in_another_mode, backend="eager")
+    precise = graphlift.compile(_precision_of_all, backend="eager")
+    try:
+        for enabled, precision, everywhere in (
+            (True, "none", "none"),
+            (False, "ieee", "none"),
+            (True, "ieee", "tf32"),
+        ):
+            torch_c._set_cudnn_enabled(enabled)
+            torch_c._set_fp32_precision_setter("generic", "all", everywhere)
+            torch_c._set_fp32_precision_setter("cuda", "all", precision)
+            assert torch.equal(read(x), _read_in_another_mode(x))
+            found = precise(x)
+            assert found[1] == precision == torch_c._get_fp32_precision_getter("cuda", "all")
+            assert torch.equal(found[0], x * 2)
+    finally:
+        for backend in ("generic", "cuda"):
+            torch_c._set_fp32_precision_setter(backend, "all", "none")
+        torch_c._set_cudnn_enabled(True)
+
+
+def test_settings_that_torch_does_not_say() -> None:
+    """Set in part by a newer way, the older getter raises."""
+    compiled = graphlift.compile(lambda x: torch.relu(x) + 1, backend="eager", fullgraph=True)
+    asking = graphlift.compile(lambda x: (x + 1, torch._C._get_cudnn_allow_tf32()), backend="eager")
+    x, convolutions = X(), torch._C._get_fp32_precision_getter("cuda", "conv")
+    torch._C._set_fp32_precision_setter("cuda", "conv", "ieee")
+    try:
+        assert torch.equal(compiled(x), torch.relu(x) + 1)
+        with pytest.raises(RuntimeError, match="allow_tf32"):
+            asking(x)
+    finally:
+        torch._C._set_fp32_precision_setter("cuda", "conv", convolutions)
+    assert asking(x)[1] == torch._C._get_cudnn_allow_tf32()
 
 
 @torch_program(X, breaks="unsupported-call")

@@ -34,7 +34,7 @@ from .breaks import Break, Raised
 from .called_iterators import ReversedIter
 from .capture import Capture, Link
 from .constants import PLAIN_CONSTANTS, is_static_type, raw_attribute
-from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline
+from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline, is_library_code
 from .trackers import (
     NONE,
     NULL,
@@ -541,13 +541,22 @@ def _python_module_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | Non
         var = cap.globals_var(module.__dict__)
     if name == "__dict__":
         return var
-    missing = name not in module.__dict__
+    kind = type(module)
+    raw = raw_attribute(kind, name, ABSENT) if not hasattr(types.ModuleType, name) else ABSENT
+    if hasattr(type(raw), "__set__"):
+        return bind_descriptor(cap, cap.type_attr(kind, name), obj, kind, name)
+    missing = name not in module.__dict__ and raw is ABSENT
     value = getattr(module, name, ABSENT) if missing else ABSENT  # which a lazy module then keeps in its dict
     found = cap.dict_get(var, name)
     if found is not None:
         return found
+    if raw is not ABSENT:
+        return bind_descriptor(cap, cap.type_attr(kind, name), obj, kind, name)
     if value is ABSENT:
         return None
+    fallback = raw_attribute(kind, "__getattr__") or module.__dict__.get("__getattr__")
+    if type(fallback) is types.FunctionType and not is_library_code(fallback.__code__):
+        return _call(cap, get_attr(cap, obj, "__getattr__"), [ConstVar(name)])
     return cap.wrap(value, Const(value, f"{module.__name__.replace('.', '_')}_{name}"))
 
 

@@ -32,14 +32,20 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One piece of state: ``write(*read())`` leaves it as it is."""
+    """One piece of state: ``write(*read())`` leaves it as it is; ``read`` gives nothing where torch does not say."""
 
     read: Callable[[], tuple[Any, ...]]
     write: Callable[..., Any]
 
 
 def _single(read: Callable[[], Any]) -> Callable[[], tuple[Any, ...]]:
-    return lambda: (read(),)
+    def single() -> tuple[Any, ...]:
+        try:
+            return (read(),)
+        except RuntimeError:  # the answer that it has no word for: set half by an older, half by a newer way
+            return ()
+
+    return single
 
 
 def set_deterministic(enabled: bool, warn_only: bool) -> None:
@@ -93,7 +99,7 @@ SETTERS: dict[Callable[..., Any], tuple[Fact, ...]] = {
     torch.set_anomaly_enabled: (_ANOMALY,),
 }
 #: Flags that only say which kernel runs, by the names of their getters and setters.
-_FLAGS = (
+_KERNELS = (
     ("_get_flash_sdp_enabled", "_set_sdp_use_flash"),
     ("_get_mem_efficient_sdp_enabled", "_set_sdp_use_mem_efficient"),
     ("_get_math_sdp_enabled", "_set_sdp_use_math"),
@@ -107,9 +113,13 @@ _FLAGS = (
     ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
     ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
     ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+    ("_get_cudnn_depthwise_kernel", "_set_cudnn_depthwise_kernel"),
     ("_get_mkldnn_enabled", "_set_mkldnn_enabled"),
     ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
     ("_get_nnpack_enabled", "_set_nnpack_enabled"),
+)
+_FLAGS = (
+    *_KERNELS,
     ("_is_multithreading_enabled", "_set_multithreading_enabled"),
     ("_get_warnAlways", "_set_warnAlways"),
 )
@@ -122,6 +132,17 @@ def _warns_always() -> tuple[bool]:
 
 
 SETTERS[torch._C._set_warnAlways] = (Fact(_warns_always, torch._C._set_warnAlways),)
+
+_precision, _set_precision = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+
+
+def _precision_fact(backend: str) -> Fact:
+    return Fact(lambda: (backend, "all", _precision(backend, "all")), _set_precision)
+
+
+SETTERS[_set_precision] = tuple(map(_precision_fact, ("cuda", "mkldnn")))
+#: Setters that are called between compiled parts of a graph: what they say holds while a part is compiled and runs.
+KERNEL_SETTERS = frozenset((_set_precision, *(getattr(torch._C, row[1], None) for row in _KERNELS)))
 
 #: Setters whose whole effect is decided while operators are recorded; any other one keeps the graph in eager.
 DECIDED_WHEN_RECORDED = frozenset(
@@ -177,6 +198,7 @@ GUARDED_GETTERS: tuple[Callable[..., Any], ...] = (
     torch.get_num_interop_threads,
     torch.is_anomaly_enabled,
     torch.is_anomaly_check_nan_enabled,
+    _precision,
     *(getattr(torch._C, getter) for getter, _ in _FLAGS if hasattr(torch._C, getter)),
     *((torch.distributed.is_initialized,) if torch.distributed.is_available() else ()),
 )
@@ -194,14 +216,47 @@ def _register_setter(setter: Callable[..., Any]) -> None:
     @rule(setter)
     def set_state(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         values, named = constants(cap, args, kwargs)
+        if not all(fact.read() for fact in SETTERS[setter]):
+            raise Break("unsupported-call", f"{setter.__name__}, where torch does not say what is set")
         return evaluate(cap, cap.set_state, setter, (*values, *named.values()))
+
+
+#: Getters, and what in the region decides their answer when it is called, with the getter's arguments if it has any.
+_SET_BY = {getattr(torch._C, getter, None): getattr(torch._C, setter, None) for getter, setter in _FLAGS} | {
+    torch.is_anomaly_enabled: torch.set_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled: torch.set_anomaly_enabled,
+    _precision: _set_precision,
+}
+#: Getters whose answers setters of others among them may change.
+_PRECISIONS = (
+    _precision,
+    torch._C._get_cublas_allow_tf32,
+    torch._C._get_cudnn_allow_tf32,
+    torch._C._get_float32_matmul_precision,
+)
+
+
+def _is_own(cap: Capture, getter: Callable[..., Any], asked: list[Any]) -> bool:
+    """Whether the region itself has set what the getter says. Raises: Break where it has set it in part."""
+    own, called = _SET_BY.get(getter), cap.state_log
+    if any(fn is own and list(values[: len(asked)]) == asked for fn, values in called):
+        return True
+    if asked[1:] == ["all"] or getter not in _PRECISIONS:
+        return False
+    related = {_SET_BY[other] for other in _PRECISIONS}
+    if any(fn in related for fn, _ in called):
+        raise Break("unsupported-call", f"{getter.__name__} after precision was set in another way")
+    return False
 
 
 def _read(cap: Capture, getter: Callable[..., Any], args: Args, kwargs: Kwargs, guarded: bool) -> Tracker:
     values, named = constants(cap, args, kwargs)
-    if guarded and not any(fn in SETTERS for fn, _ in cap.state_log):
-        found = getter(*values, **named)
+    if guarded and not _is_own(cap, getter, values):
         name = getattr(getter, "__name__", str(getter))
+        try:
+            found = getter(*values, **named)
+        except RuntimeError as error:
+            raise Break("exception-raised", f"{name}: {error}") from None
         asked = partial(getter, **named) if named else getter
         cap.guard(
             gives(GuardCall(operator.eq, GuardCall(asked, *values), found), True, f"{name}() == {found!r}")
@@ -233,8 +288,19 @@ def _use_deterministic(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return evaluate(cap, cap.set_state, set_deterministic, (mode, named.get("warn_only", False)))
 
 
+@rule(_set_precision)
+def _set_backend_precision(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    """What the getter says is what was set only where nothing is inherited from all backends."""
+    (backend, op, precision), _ = constants(cap, args, kwargs)
+    everywhere = _read(cap, _precision, [ConstVar("generic"), ConstVar("all")], {}, guarded=True)
+    if op != "all" or backend == "generic" or cap.value_of(everywhere) != "none":
+        raise Break("unsupported-call", f"the precision of {backend} {op} is set")
+    return evaluate(cap, cap.set_state, _set_precision, (backend, op, precision))
+
+
 for _setter in SETTERS:
-    _register_setter(_setter)
+    if _setter not in RULES:
+        _register_setter(_setter)
 for _getter in dict.fromkeys(GETTERS):
     if _getter not in RULES:
         _register_getter(_getter, guarded=False)
@@ -284,7 +350,7 @@ class StateSnapshot:
         calls = [
             (fact.write, before)
             for fact, before in zip(_FACTS, self.values, strict=True)
-            if fact.read() != before
+            if before and fact.read() != before
         ]
         depth = sum(
             (fn is torch.autocast_increment_nesting) - (fn is torch.autocast_decrement_nesting)
