@@ -71,6 +71,83 @@ def test_what_is_written_is_known_no_more(change):
         assert compiled(torch.full((3,), 2.0)) == expected
 
 
+def picked_by_mask(x):
+    return x[:, ~torch.eye(4).bool()].view(2, 3, 4), x[:, :, [True, False, True, False]]
+
+
+def picked_by_place(x):
+    place = torch.ones(4, 4).triu().reshape(16).nonzero()
+    rows, columns = torch.where(torch.ones(4, 4).tril() == 1)
+    return x.reshape(2, 16)[:, place[:, 0]], x[:, rows, columns] * 2, torch.argwhere(place)
+
+
+def picked_by_written_mask(x):
+    mask = torch.ones(4, 4, dtype=torch.bool).fill_diagonal_(False)
+    for i in range(2):
+        mask[i, 2 + i] = mask[2 + i, i] = False
+    even = torch.arange(4) % 2 == 0
+    even[1:] = even[:-1].clone()
+    return x[:, mask].view(2, 4, 2), x[:, even, 1:], mask.nonzero(as_tuple=True), even.sum().item()
+
+
+def selected(x):
+    mask = torch.eye(4).bool()
+    return x.masked_select(mask), torch.masked_select(x, mask[0] | mask[1]), x[0].masked_select(mask)
+
+
+def counted(x):
+    repeats = torch.tensor([1, 2, 0, 3])
+    several, counts = torch.tensor([3, 1, 3]).unique(return_counts=True)
+    return x.repeat_interleave(repeats, dim=1) * counts.max().item(), several, repeats.unique_consecutive()
+
+
+def compared(x):
+    same = torch.equal(torch.arange(3), torch.tensor([0, 1, 2]))
+    return x * (2 if same and torch.allclose(torch.ones(2), torch.ones(2)) else 3)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "auto"])
+@pytest.mark.parametrize(
+    "fn", [picked_by_mask, picked_by_place, picked_by_written_mask, selected, counted, compared]
+)
+def test_what_is_found_in_known_values_has_known_sizes(fn, backend):
+    def gradient(found):
+        tensors = found if isinstance(found, tuple) else (found,)
+        tensors = [t for t in tensors if isinstance(t, Tensor) and t.requires_grad]
+        return torch.autograd.grad(sum(t.pow(2).sum() for t in tensors), x)[0]
+
+    x = torch.randn(2, 4, 4, requires_grad=True)
+    found, expected = graphlift.compile(fn, backend=backend, fullgraph=True)(x), fn(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert torch.equal(gradient(found), gradient(expected))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda mask, x: mask.logical_and_(x[0] > 0),
+        lambda mask, x: mask[1:].copy_(x[0, 1:] > 0),
+        lambda mask, x: mask.bernoulli_(0.5),
+        lambda mask, x: torch.gt(x[0], 0, out=mask),
+    ],
+)
+def test_a_mask_that_others_wrote_is_not_known(write):
+    def fn(x):
+        mask = torch.ones(4, dtype=torch.bool)
+        write(mask, x)
+        return x[:, mask]
+
+    compiled = graphlift.compile(fn, backend="eager")
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(2, 4)
+        torch.manual_seed(seed)
+        expected = fn(x)
+        torch.manual_seed(seed)
+        assert torch.equal(compiled(x), expected)
+    assert [reason.code for reason in explain(fn)(x).break_reasons] == ["data-dependent-op"]
+
+
 @pytest.mark.parametrize(
     "make", [lambda: torch.rand(1), lambda: torch.randint(5, (1,)), lambda: torch.randperm(3)[0]]
 )

@@ -43,7 +43,7 @@ def test_index_basic(x):
     )
 
 
-@torch_program(B, INDEX, breaks="data-dependent-op")
+@torch_program(B, INDEX)
 def test_index_adv(x, i):
     return (
         x[:, i],

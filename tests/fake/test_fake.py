@@ -129,6 +129,8 @@ def test_literals_keep_their_value_until_written() -> None:
         t = torch.tensor(3.5)
         assert t.item() == 3.5
         t.add_(1)
+        assert t.item() == 4.5
+        t.add_(torch.rand(()))
         with pytest.raises(DataDependent):
             t.item()
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..fake import DataDependent, FakeMode, FakeStorage, FakeTensor, Spec, Unsupported
+from ..fake import FakeMode, FakeStorage, FakeTensor, Spec, Unsupported
 from ..fake import mode as rules
-from ..fake.known import answer, carry, know
+from ..fake.known import carry, know
 from ..fake.mode import metadata_key
 from ..fake.ops import Kind, OpInfo, Tag, aten, functional_form, op_info
 from ..fake.outs import require_casts, require_regular_out
@@ -143,6 +143,12 @@ class Recorder(FakeMode):
         if type(value) in (tuple, list):
             return type(value)([self.adopt(v) for v in value])
         return value.value
+
+    def made(self, info: OpInfo, args: tuple, kwargs: dict, recipe: Any) -> Any:
+        if type(recipe) is rules._Literal:
+            return recipe.value
+        lowered = {k: self._lower(v) for k, v in kwargs.items()} if kwargs else kwargs
+        return self.adopt(self.record(info.func, self.lower(args), lowered, recipe))
 
     def alias(self, of: FakeTensor, step: ViewStep, value: Value) -> FakeTensor:
         self._require_mode(torch.is_inference_mode_enabled())
@@ -372,7 +378,17 @@ def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: d
 
 
 def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    rules._inplace(rec, info, key, args, kwargs)  # eager's errors
+    known = rules.write_in_place(rec, info, key, args, kwargs)
+    _write_in_place(rec, info, args, kwargs)
+    args[0].home.constant = known
+    return args[0]
+
+
+def _write_in_place(rec: Recorder, info: OpInfo, args: tuple, kwargs: dict) -> Any:
+    if info.func is aten.copy_.default and not _by_place(args):
+        return rec.write(args[0], rec.read(args[1]))
+    if info.func in _FILLS and not _repeats(args[0]):
+        return rec.write(args[0], _filled(rec, args[0], args[1] if len(args) > 1 else 0))
     form = functional_form(info.func)
     if _by_place(args) or form is None or (info.random and not _is_contiguous(args[0].spec)):
         # Random operators fill in memory order, so they must see the very strides that eager's tensor has.
@@ -381,8 +397,18 @@ def _inplace(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs
     if type(result) is tuple:  # the functional form may also give what the in-place one only writes elsewhere
         result = result[0]
     require_casts(args[0], result)  # some meta kernels do not ask
-    rec.write(args[0], rec.read(result))
-    return args[0]
+    return rec.write(args[0], rec.read(result))
+
+
+def _filled(rec: Recorder, target: FakeTensor, fill: Any) -> Value:
+    """Filling with a number does not depend on the old contents."""
+    spec = target.spec
+    if isinstance(fill, bool) or spec.dtype.is_complex or not isinstance(fill, (int, float)):
+        return rec.read(rec.dispatch(aten.fill.Scalar, (target, fill), {}))
+    return rec.call(aten.full.default, list(spec.shape), fill, dtype=spec.dtype, device=spec.device)
+
+
+_FILLS = frozenset((aten.fill_.Scalar, aten.zero_.default))
 
 
 def _repeats(fake: FakeTensor) -> bool:
@@ -625,13 +651,6 @@ def _composite(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwar
     return rec.decompose(rule or info.func.decompose, args, kwargs)
 
 
-def _values(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    found = answer(info, args, kwargs)
-    if found is None:
-        raise DataDependent(info.name)
-    return found
-
-
 _RULES: dict[Kind, Callable[..., Any]] = {
     Kind.PURE: _pure,
     Kind.VIEW: _view,
@@ -639,7 +658,7 @@ _RULES: dict[Kind, Callable[..., Any]] = {
     Kind.WRITES: _writes,
     Kind.METADATA: _metadata,
     Kind.COMPOSITE: _composite,
-    Kind.VALUES: _values,
+    Kind.VALUES: rules._values,
     Kind.HIGHER_ORDER: rules._higher_order,
 }
 
@@ -658,31 +677,7 @@ def _copy_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
     if source.home is target.home and source.spec is target.spec:
         target.home.count_write(rec.source)  # a copy onto itself changes no value, but autograd saw it
         return target
-    info = op_info(func)
-    rules._inplace(rec, info, metadata_key(func, args, kwargs), args, kwargs)
-    if _by_place(args):
-        return _writes_generic(rec, info, args, kwargs)
-    rec.write(target, rec.read(source))
-    return target
-
-
-def _fill_(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
-    """Filling with a number does not depend on the old contents."""
-    target = args[0]
-    fill = args[1] if len(args) > 1 else 0
-    info = op_info(func)
-    rules._inplace(rec, info, metadata_key(func, args, kwargs), args, kwargs)
-    if _repeats(target):
-        return _writes_generic(rec, info, args, kwargs)
-    spec = target.spec
-    if isinstance(fill, bool) or spec.dtype.is_complex or not isinstance(fill, (int, float)):
-        form = aten.fill.Scalar
-        rec.write(target, rec.read(rec.dispatch(form, (target, fill), {})))
-    else:
-        rec.write(
-            target, rec.call(aten.full.default, list(spec.shape), fill, dtype=spec.dtype, device=spec.device)
-        )
-    return target
+    return _inplace(rec, op_info(func), metadata_key(func, args, kwargs), args, kwargs)
 
 
 def _rnn_layer(rec: Recorder, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -701,8 +696,6 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     aten._fused_sdp_choice.default: rules.sdp_choice,
     aten.is_pinned.default: rules._not_pinned,
     aten.copy_.default: _copy_,
-    aten.fill_.Scalar: _fill_,
-    aten.zero_.default: _fill_,
 }
 
 Recorder.rules_by_operator = _SPECIAL

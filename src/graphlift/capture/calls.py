@@ -461,11 +461,14 @@ def is_known(tracker: Tracker) -> bool:
     return type(tracker) is TensorVar and value_of(tracker.fake) is not None
 
 
-def is_captured(name: str) -> bool:
-    """Whether a flag asks for a method that gives what only the running graph knows."""
-    if name in ("item", "tolist"):
-        return config.capture_scalar_outputs
-    return name in _FINDING and config.capture_dynamic_output_shape_ops
+def is_captured(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> bool:
+    """Whether what a method reads may be known, or a flag asks for what only the running graph knows."""
+    if name in ("item", "tolist") and config.capture_scalar_outputs:
+        return True
+    if name in _FINDING and config.capture_dynamic_output_shape_ops:
+        return True
+    reads = BREAKING_TENSOR_METHODS.get(name, "tensor-item") in ("tensor-item", "data-dependent-op")
+    return reads and any(is_known(cap.realize(arg)) for arg in (*args, *kwargs.values()))
 
 
 _FINDING = frozenset("nonzero masked_select unique unique_consecutive argwhere".split())
@@ -504,8 +507,7 @@ def _call_tensor_method(cap: Capture, name: str, args: Args, kwargs: Kwargs) -> 
         if answer is not None:
             return answer
     reason = BREAKING_TENSOR_METHODS.get(name)
-    known = reason == "tensor-item" and is_known(cap.realize(args[0]))
-    if reason is not None and not known and not is_captured(name):
+    if reason is not None and not is_captured(cap, name, args, kwargs):
         raise Break(reason, f"Tensor.{name}", at_once=True)
     special = TENSOR_METHODS.get(name)
     if special is not None:

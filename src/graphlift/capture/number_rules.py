@@ -145,7 +145,7 @@ def _get_value(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _item(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     tensor = cap.realize(args[0])
     assert type(tensor) is TensorVar
-    known = is_known(tensor) or is_captured("item")
+    known = is_captured(cap, "item", args, kwargs)
     number = None if known or len(args) > 1 or kwargs else read(cap, tensor)
     if number is None and not known:
         raise Break("tensor-item", "Tensor.item", at_once=True)

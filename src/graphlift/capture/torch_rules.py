@@ -248,7 +248,7 @@ for _name in "nonzero masked_select unique unique_consecutive equal allclose arg
 
     @rule(_target)
     def _data_dependent(cap: Capture, args: Args, kwargs: Kwargs, name: str = _name) -> Tracker:
-        if not is_captured(name):
+        if not is_captured(cap, name, args, kwargs):
             raise Break("data-dependent-op", f"torch.{name}")
         fn = getattr(torch, name)
         return cap.emit("call_function", fn, args, kwargs, fn)
@@ -269,7 +269,7 @@ for _name in "rnn_tanh rnn_relu lstm gru".split():
 
 @rule(torch.where)
 def _where(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if len(args) + len(kwargs) == 1 and not is_captured("nonzero"):
+    if len(args) + len(kwargs) == 1 and not is_captured(cap, "nonzero", args, kwargs):
         raise Break("data-dependent-op", "torch.where with one argument")
     return cap.emit("call_function", torch.where, args, kwargs, torch.where)
 

@@ -1,7 +1,7 @@
 """Fakes whose values are known: small literals, and what is computed from them alone.
 
 In: operators on fakes and their results. Out: real tensors on known storages (`FakeStorage.constant`).
-Always: a storage that is written is known no more; random and uninitialised values never are.
+Always: what is written to a storage is known too, or the storage no more; random and uninitialised values never are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .ops import OpInfo
 from .tensor import FakeTensor, value_of
 
 #: Elements of the largest tensor whose values are kept.
-KNOWN_LIMIT = 256
+KNOWN_LIMIT = 4096
 _CPU = torch.device("cpu")
 
 
@@ -30,33 +30,52 @@ def know(fake: FakeTensor, value: Tensor) -> None:
 
 
 def carry(info: OpInfo, args: tuple, kwargs: dict, result: Any) -> Any:
-    """``result``, known where it is one small tensor made of known values alone."""
-    if type(result) is not FakeTensor or (
-        args and type(args[0]) is FakeTensor and args[0].home.constant is None
-    ):
+    """``result``, known where it is small tensors made of known values alone."""
+    if args and type(args[0]) is FakeTensor and args[0].home.constant is None:
         return result
-    spec = result.spec
-    if spec.symbolic or spec.device != _CPU or spec.numel() > KNOWN_LIMIT or not _is_determined(info):
+    made = result if type(result) is tuple else (result,)
+    if not all(map(_may_be_known, made)) or not _is_determined(info):
         return result
-    found: list[bool] = []
-    real_args, real_kwargs = _values(args, found), _values(kwargs, found)
-    if not all(found):
-        return result
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
-        value = info.func(*real_args, **real_kwargs)
-    if (tuple(value.shape), value.stride(), value.dtype) == (spec.shape, spec.stride, spec.dtype):
-        know(result, value)
+    values = computed(info, args, kwargs)
+    for fake, value in zip(made, values if type(values) is tuple else (values,), strict=False):
+        spec = fake.spec
+        if value is not None and (tuple(value.shape), value.stride(), value.dtype) == (
+            spec.shape,
+            spec.stride,
+            spec.dtype,
+        ):
+            know(fake, value)
     return result
 
 
-def answer(info: OpInfo, args: tuple, kwargs: dict) -> Any:
-    """What an operator such as ``equal`` says of known values; None where one is not known, or it gives tensors."""
+def _may_be_known(made: Any) -> bool:
+    if type(made) is not FakeTensor or made.spec.symbolic:
+        return False
+    return made.spec.device == _CPU and made.spec.numel() <= KNOWN_LIMIT
+
+
+def computed(info: OpInfo, args: tuple, kwargs: dict) -> Any:
+    """What an operator such as ``equal`` or ``nonzero`` makes of known values; None where one is not known."""
     found: list[bool] = []
     real_args, real_kwargs = _values(args, found), _values(kwargs, found)
-    if not all(found) or any(isinstance(r.type, torch.TensorType) for r in info.func._schema.returns):
+    if not all(found):
         return None
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         return info.func(*real_args, **real_kwargs)
+
+
+def rewritten(info: OpInfo, args: tuple, kwargs: dict) -> Tensor | None:
+    """What the storage of the first argument holds after an operator in place; None where it is known no more."""
+    home = args[0].home
+    before = home.constant
+    if before is None or not _is_determined(info):
+        return None
+    memory = before.untyped_storage().clone()
+    home.constant = before.new_empty(0).set_(memory, before.storage_offset(), before.shape, before.stride())
+    try:
+        return None if computed(info, args, kwargs) is None else home.constant
+    finally:
+        home.constant = before
 
 
 def _is_determined(info: OpInfo) -> bool:

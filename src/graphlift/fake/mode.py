@@ -23,7 +23,7 @@ from . import symbolic, unknown
 from .checks import as_eager, check_arguments, check_overlap
 from .corrections import correct
 from .errors import DataDependent, Unsupported
-from .known import answer, carry, know
+from .known import carry, computed, know, rewritten
 from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
 from .outs import require_apart, require_casts, require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
@@ -229,6 +229,10 @@ class FakeMode(TorchDispatchMode):
 
     def fresh(self, spec: Spec) -> FakeTensor:
         return new_fake(self, spec, FakeStorage(spec.nbytes))
+
+    def made(self, info: OpInfo, args: tuple, kwargs: dict, recipe: Any) -> Any:
+        """What an operator makes whose result is ``recipe``."""
+        return self.wrap(recipe)
 
     def wrap(self, recipe: Any) -> Any:
         if type(recipe) is Spec:
@@ -513,18 +517,23 @@ def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: 
 
 
 def _inplace(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    target = args[0]
+    args[0].home.constant = write_in_place(mode, info, key, args, kwargs)
+    return args[0]
+
+
+def write_in_place(
+    mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict
+) -> Tensor | None:
+    """What the storage that an operator writes in place then holds, if that is known. Raises: eager's errors."""
     if mode.involves_symbols(args, kwargs):
         symbolic.check_in_place(mode, info, key, args, kwargs, _in_place_concrete)
-        target.home.constant = None
-        return target
+        return None
     check_overlap(info.func, args)
     if key is None or key not in _CACHE:
         common_device(info.name, args, kwargs)
         call_on_meta(info, args, kwargs)
         remember(key, True)
-    target.home.constant = None
-    return target
+    return rewritten(info, args, kwargs)
 
 
 def _in_place_concrete(info: OpInfo, args: tuple, kwargs: dict) -> None:
@@ -678,12 +687,16 @@ def _counting_writes() -> AbstractContextManager[None]:
 
 
 def _values(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
-    found = answer(info, args, kwargs)
-    if found is None:
-        found = unknown.result(mode, info.func, args, kwargs)
-    if found is None:
+    made = computed(info, args, kwargs)
+    if made is not None:
+        return carry(info, args, kwargs, mode.made(info, args, kwargs, recipe_of(made, CPU)))
+    try:
+        made = unknown.result(mode, info.func, args, kwargs)
+    except DataDependent:
+        made = None  # by an operator that this one stands for
+    if made is None:
         raise DataDependent(info.name)
-    return found
+    return made
 
 
 def _higher_order(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:

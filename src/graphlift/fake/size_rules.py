@@ -46,7 +46,7 @@ def rule_of(func: Any) -> SizeRule | None:
     return rule
 
 
-def broadcast(table: SymbolTable, shapes: Iterable[Sequence[SizeLike]]) -> Shape:
+def broadcast(table: SymbolTable | None, shapes: Iterable[Sequence[SizeLike]]) -> Shape:
     result: list[SizeLike] = []
     for shape in shapes:
         result[:0] = [1] * (len(shape) - len(result))

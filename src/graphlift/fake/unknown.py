@@ -17,6 +17,7 @@ from ..shapes.node import to_symint
 from .size_rules import broadcast
 from .spec import FakeStorage, make_spec
 from .tensor import FakeTensor, new_fake
+from .view_rules import require_equal
 
 if TYPE_CHECKING:
     from ..shapes.table import SymbolTable
@@ -44,6 +45,9 @@ def number(mode: FakeMode, t: FakeTensor) -> Any:
 
 def result(mode: FakeMode, func: Any, args: tuple, kwargs: dict) -> Any:
     """What the operator gives; None where it is not to be captured."""
+    form = _FORMS.get(func)
+    if form is not None:
+        return form(mode, *args, **kwargs)
     table = mode.unknown_sizes
     rule = _RULES.get(func)
     if not config.capture_dynamic_output_shape_ops or table is None or rule is None:
@@ -82,25 +86,27 @@ def _nonzero(m: _Maker, t: FakeTensor) -> FakeTensor:
     return m.tensor(t, (count, len(t.spec.shape)), stride=(1, count))
 
 
-def _masked_select(m: _Maker, t: FakeTensor, mask: FakeTensor) -> FakeTensor:
-    broadcast(m.table, [t.spec.shape, mask.spec.shape])
-    return m.tensor(t, (m.count(),), t.spec.dtype)
+def _masked_select(mode: FakeMode, t: FakeTensor, mask: FakeTensor) -> Any:
+    shape = list(broadcast(mode.sizes or mode.unknown_sizes, [t.spec.shape, mask.spec.shape]))
+    t, mask = [mode.dispatch(aten.expand.default, (a, shape), {}) for a in (t, mask)]
+    return _index(mode, t, [mask])
 
 
-def _index(m: _Maker, t: FakeTensor, indices: Any) -> Any:
+def _index(mode: FakeMode, t: FakeTensor, indices: Any) -> Any:
     """Each mask as the positions that it picks."""
+    table = mode.sizes or mode.unknown_sizes
     places: list[Any] = []
     for index in indices:
         if index is None or index.spec.dtype not in (torch.bool, torch.uint8):
             places.append(index)
             continue
-        at = len(places)
-        for size, wanted in zip(index.spec.shape, t.spec.shape[at : at + len(index.spec.shape)], strict=True):
-            if size != wanted:
-                broadcast(m.table, [(size,), (wanted,)])
-        count = m.count(index)
-        places += [m.tensor(index, (count,)) for _ in index.spec.shape]
-    return m.mode.dispatch(aten.index.Tensor, (t, places), {})
+        at, dims = len(places), len(index.spec.shape)
+        for size, wanted in zip(index.spec.shape, t.spec.shape[at : at + dims], strict=True):
+            if not require_equal(table, size, wanted):
+                raise IndexError(f"a mask of {size} on a dimension of {wanted}")
+        found = mode.dispatch(aten.nonzero.default, (index,), {})
+        places += [mode.dispatch(aten.select.int, (found, 1, i), {}) for i in range(dims)]
+    return mode.dispatch(aten.index.Tensor, (t, places), {})
 
 
 def _unique(
@@ -125,10 +131,14 @@ def _repeat_interleave(m: _Maker, repeats: FakeTensor, output_size: Any = None) 
     return m.tensor(repeats, (m.count() if output_size is None else output_size,))
 
 
-_RULES: dict[Any, Callable[..., Any]] = {
-    aten.nonzero.default: _nonzero,
+#: Said by other operators, which any mode knows.
+_FORMS: dict[Any, Callable[..., Any]] = {
     aten.masked_select.default: _masked_select,
     aten.index.Tensor: _index,
+}
+
+_RULES: dict[Any, Callable[..., Any]] = {
+    aten.nonzero.default: _nonzero,
     aten._unique2.default: _unique,
     aten.unique_consecutive.default: _unique_consecutive,
     aten.repeat_interleave.Tensor: _repeat_interleave,

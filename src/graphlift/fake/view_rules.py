@@ -43,9 +43,9 @@ def argument(args: tuple, kwargs: dict, position: int, name: str, default: Any =
     return args[position] if len(args) > position else kwargs.get(name, default)
 
 
-def require_equal(table: SymbolTable, a: SizeLike, b: SizeLike) -> bool:
-    """Makes it a fact that two sizes are equal; false where they are not in this call."""
-    return a == b or table.decide(Relation("==", a, b))
+def require_equal(table: SymbolTable | None, a: SizeLike, b: SizeLike) -> bool:
+    """Makes it a fact that two sizes are equal; false where they are not in this call. No table: numbers."""
+    return a == b or (table is not None and table.decide(Relation("==", a, b)))
 
 
 def product(sizes: Sequence[SizeLike]) -> SizeLike:
