@@ -624,3 +624,36 @@ def test_names_with_capitals_beside_floats_that_vary(backend: str) -> None:
     W = torch.linspace(-1, 1, 12).reshape(3, 4)
     for scale in (1.5, 2.5, 3.5):
         torch.testing.assert_close(compiled(W, scale), f(W, scale))
+
+
+def parts_of_shapes(x):
+    """A part of a torch.Size is one, and so is what one is joined with, on either side."""
+    shape = x.shape
+    made = [
+        shape[1:],
+        shape[::-1],
+        (2, 4) + shape,
+        (shape[0],) + shape[:1],
+        shape[1:] + (shape[0],),
+        shape * 2,
+    ]
+    return x[None, None].expand(made[2]) + shape[1:].numel(), made, [type(part) for part in made]
+
+
+def test_parts_of_shapes() -> None:
+    calls = [(torch.randn(n, n + 2),) for n in (3, 5, 7)]
+    assert compiles(parts_of_shapes, calls) == 2
+    assert compiles(parts_of_shapes, calls, dynamic=True) == 1
+
+
+@pytest.mark.parametrize("other", [[1], ("a",), (2.5,), (torch.ones(2),)])
+def test_shapes_are_joined_with_tuples_of_integers(other) -> None:
+    def join(x, other, left):
+        y = x + 1
+        return y, (other + x.shape[:1] if left else x.shape[:1] + other)
+
+    for left in (False, True):
+        compiled = graphlift.compile(join, backend="eager", dynamic=True)
+        for fn in (join, compiled, compiled):
+            with pytest.raises(TypeError, match="can only concatenate|Size"):
+                fn(torch.ones(3, 4), other, left)

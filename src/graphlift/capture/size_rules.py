@@ -16,7 +16,7 @@ import torch
 from .. import marks
 from ..shapes.expr import Relation, SizeLike
 from ..shapes.node import to_symint
-from .attributes import TYPES
+from .attributes import TYPES, python_type
 from .breaks import Break
 from .calls import LATE_RULES, TENSOR_METHODS, call, call_c
 from .capture import Capture
@@ -305,12 +305,31 @@ def _make_shape(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return evaluate(cap, torch.Size, *[cap.value_of(TupleVar(iterate(cap, a))) for a in args])
 
 
+def joined(cap: Capture, left: Tracker, right: Tracker) -> Tracker:
+    """A torch.Size and a tuple, one behind the other. Raises: Break where torch would raise."""
+    exact = all(python_type(cap.realize(side)) in (tuple, torch.Size) for side in (left, right))
+    items = [*iterate(cap, left), *iterate(cap, right)] if exact else None
+    if items is None or not all(size_of(item) is not None for item in items):
+        raise Break("exception-raised", "a torch.Size joined with what is no tuple of integers")
+    return shape_var(cap, items)
+
+
 @rule(torch.Size.__add__)
 def _shape_add(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    left, right = iterate(cap, args[0]), iterate(cap, args[1])
-    joined = left + right
-    probe = torch.Size([1]) + (1,)
-    return shape_var(cap, joined) if type(probe) is torch.Size else TupleVar(joined)
+    return joined(cap, args[0], args[1])
+
+
+@rule(torch.Size.__radd__)  # type: ignore[attr-defined]
+def _shape_radd(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return joined(cap, args[1], args[0])
+
+
+@rule(torch.Size.__mul__, torch.Size.__rmul__)
+def _shape_repeated(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    count = cap.plain(cap.realize(args[1]))
+    if type(count) is not ConstVar or not isinstance(count.value, int):
+        raise Break("exception-raised", "a torch.Size repeated by what is no integer")
+    return shape_var(cap, iterate(cap, args[0]) * count.value)
 
 
 # --- promises ---------------------------------------------------------------------------------------------------

@@ -210,8 +210,11 @@ def _container_operator(cap: Capture, symbol: str, left: Tracker, right: Tracker
         return ListVar(left.items + right.items)
     if symbol == "+" and is_tuple(left) and is_tuple(right):
         if any(type(side) is ConstVar and type(side.value) is torch.Size for side in (left, right)):
+            from ..size_rules import joined
+
             with contextlib.suppress(NotConst):
                 return evaluate(cap, operator.add, cap.value_of(left), cap.value_of(right))
+            return joined(cap, left, right)
         return TupleVar(sequence_items(cap, left) + sequence_items(cap, right))
     if symbol == "*":
         if type(right) in (ListVar, TupleVar) and not _joins_sequences(

@@ -152,7 +152,12 @@ def _payload_item(cap: Capture, container: ObjectVar, index: Tracker) -> Tracker
         cap.dict_set(payload, cap.key_of(index), value)
         return value
     assert payload is not None
-    return get_item(cap, payload, index)
+    found = get_item(cap, payload, index)
+    if container.cls is torch.Size and type(found) is TupleVar:
+        from ..size_rules import shape_var
+
+        return shape_var(cap, found.items)
+    return found
 
 
 def _subscript_class(cap: Capture, container: ConstVar, index: Tracker) -> Tracker:
