@@ -13,6 +13,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ...guards import ABSENT, SeqItem
 from ..attributes import find_attr, get_attr, is_python, python_type, says_itself
 from ..breaks import Break, Raised
