@@ -36,7 +36,7 @@ def initialised(made: Any, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A frame: its function's code and globals, its state; `finish` is what makes the call's value of its own."""
+    """A frame: its function's code and globals, its state; `finish`: the steps from its value to the call's."""
 
     code: CodeType
     globals: dict[str, Any]
@@ -105,7 +105,7 @@ def enter_call(live: Live, filename: str) -> list[Live]:
         fn, args = fn.__func__, [fn.__self__, *args]
     elif isinstance(fn, type) and fn.__new__ is object.__new__ and type(fn) is type:
         made = object.__new__(fn)
-        finish = initialised, made
+        finish = ((initialised, made),)
         fn, args = fn.__init__, [made, *args]
     if not isinstance(fn, FunctionType) or fn.__code__.co_filename != filename:
         return [live]

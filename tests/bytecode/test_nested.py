@@ -161,7 +161,9 @@ def test_callees_are_called_once_and_collected() -> None:
     assert describe(_raised(spent), HERE)[0] == "SystemError"
     values: tuple[Any, ...] = (Thing(),)
     gone = weakref.ref(values[0])
-    values[0].callee = Callee(Handover((lambda v: v).__code__, globals(), None, values), (print, values[0]))
+    values[0].callee = Callee(
+        Handover((lambda v: v).__code__, globals(), None, values), ((print, values[0]),)
+    )
     del values
     gc.collect()
     assert gone() is None

@@ -72,8 +72,13 @@ WAYS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-def as_truth(value: Tensor, way: str) -> Any:
-    return True if way == "value" else [True] if way == "refuses" else WAYS[way](value)
+def either(good: Any, bad: Any) -> Callable[[Tensor, str], Any]:
+    """What a special method returns that the interpreter expects one type of."""
+    return lambda value, way: good if way == "value" else bad if way == "refuses" else WAYS[way](value)
+
+
+as_truth = either(True, [True])
+as_text = either("text", 3)
 
 
 class Operand(Answer):
@@ -123,6 +128,88 @@ class Operand(Answer):
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
         LOG.append(("exit", kind))
+
+
+class Asked(Operand):
+    """What builtins ask for."""
+
+    __bool__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return self.act("len", 2, either(2, -1))  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Any:
+        return self.act("iter", 2, lambda value, way: either(iter([1, 2]), [1, 2])(value, way))
+
+    def __next__(self) -> Any:
+        return self.act("next", 2)
+
+    def __reversed__(self) -> Any:
+        return self.act("reversed", 2)
+
+    def __str__(self) -> str:
+        return self.act("str", 2, as_text)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return self.act("repr", 2, as_text)  # type: ignore[no-any-return]
+
+    def __format__(self, spec: str) -> str:
+        return self.act("format " + spec, 2, as_text)  # type: ignore[no-any-return]
+
+    def __int__(self) -> int:
+        return self.act("int", 2, either(5, "5"))  # type: ignore[no-any-return]
+
+    def __abs__(self) -> Any:
+        return self.act("abs", 2)
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.act("iadd", 2)
+
+
+class Sized(Operand):
+    __bool__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return self.act("len", 2, either(2, -1))  # type: ignore[no-any-return]
+
+
+del Asked.__bool__, Sized.__bool__
+
+
+class Plain(Answer):
+    """Its text is that of its ``__repr__``."""
+
+    def __repr__(self) -> str:
+        return self.act("repr", 2, as_text)  # type: ignore[no-any-return]
+
+
+class Deleting(Operand):
+    @property
+    def gone(self) -> Any:
+        return None
+
+    @gone.deleter
+    def gone(self) -> None:
+        self.act("del")
+
+    def __delitem__(self, index: Any) -> None:
+        self.act("delitem")
+
+
+class DeletingAll(Operand):
+    def __delattr__(self, name: str) -> None:
+        self.act(f"delattr {name}")
+
+
+class Inherited(Operand):
+    """It reaches over itself for what `Operand` has."""
+
+    @property
+    def own(self) -> Any:
+        return super().prop
+
+    def calls(self) -> Any:
+        return super().prop.add(1)
 
 
 class Hooked(Operand):
@@ -212,6 +299,35 @@ FORMS: dict[str, tuple[Any, str]] = {
     "with": (Operand, "with t as r: LOG.append('inside')"),
     "init": (Made, "r = type(t)(x, WAY)"),
     "new": (New, "r = type(t)(x, WAY)"),
+    "len": (Asked, "r = len(t)"),
+    "bool": (Operand, "r = bool(t)"),
+    "bool by length": (Sized, "r = bool(t)"),
+    "if by length": (Sized, "r = 1 if t else 2"),
+    "not by length": (Sized, "r = not t"),
+    "iter": (Asked, "r = next(iter(t))"),
+    "for": (Asked, "r = 0\n{indent}for i in t: r = r + i"),
+    "next": (Asked, "r = next(t)"),
+    "reversed": (Asked, "r = reversed(t)"),
+    "str": (Asked, "r = str(t)"),
+    "str by repr": (Plain, "r = str(t)"),
+    "repr": (Asked, "r = repr(t)"),
+    "format": (Asked, "r = format(t, '>3')"),
+    "format by repr": (Plain, "r = format(t)"),
+    "text": (Asked, "r = f'a {{t}} b'"),
+    "text with a width": (Asked, "r = f'{{t:>9}}'"),
+    "converted text": (Asked, "r = f'{{t!r:>9}}{{1}}'"),
+    "converted": (Asked, "r = f'{{t!s}}'"),
+    "int": (Asked, "r = int(t)"),
+    "abs": (Asked, "r = abs(t)"),
+    "inplace": (Asked, "r = t; r += 1"),
+    "getattr by name": (Operand, "r = getattr(t, 'prop')"),
+    "setattr by name": (Hooked, "r = setattr(t, 'other', x)"),
+    "delattr by name": (DeletingAll, "r = delattr(t, 'other')"),
+    "del": (DeletingAll, "del t.other"),
+    "del property": (Deleting, "del t.gone"),
+    "del item": (Deleting, "del t[0]"),
+    "super": (Inherited, "r = t.own"),
+    "method of super": (Inherited, "r = t.calls()"),
     "argument": (Operand, "r = torch.stack([t.prop * 1, x])"),
     "nested": (Operand, "r = t[t.prop, 1 if t else 2]"),
 }

@@ -129,13 +129,18 @@ def placeholders(code: CodeType, index: int) -> tuple[object, ...]:
 PUSH, DROP, AGAIN = "push", "drop", "again"
 LEADING: dict[str, str] = {
     **dict.fromkeys(
-        "LOAD_ATTR LOAD_METHOD BINARY_OP BINARY_SUBSCR BINARY_SLICE COMPARE_OP CONTAINS_OP UNARY_NEGATIVE "
-        "UNARY_POSITIVE UNARY_INVERT BEFORE_WITH".split(),
+        "LOAD_ATTR LOAD_METHOD LOAD_SUPER_ATTR BINARY_OP BINARY_SUBSCR BINARY_SLICE COMPARE_OP CONTAINS_OP "
+        "UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT BEFORE_WITH GET_ITER FORMAT_VALUE CONVERT_VALUE".split(),
         PUSH,
     ),
-    **dict.fromkeys("STORE_ATTR STORE_SUBSCR STORE_SLICE".split(), DROP),
+    **dict.fromkeys("STORE_ATTR STORE_SUBSCR STORE_SLICE DELETE_ATTR DELETE_SUBSCR".split(), DROP),
     **dict.fromkeys("UNARY_NOT TO_BOOL POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE".split(), AGAIN),
 }
+
+
+def leaves_null(at: Instr) -> bool:
+    """Whether a NULL stands beside what it loads: a method, here a bound one."""
+    return at.op == "LOAD_METHOD" or (at.op == "LOAD_SUPER_ATTR" and at.arg[1])
 
 
 def _after(info: CodeInfo, at: Instr, layout: FrameLayout) -> tuple[int, FrameLayout]:
@@ -151,6 +156,18 @@ def _after(info: CodeInfo, at: Instr, layout: FrameLayout) -> tuple[int, FrameLa
     operands = effect(at.op, at.arg)[0] - (at.op == "BEFORE_WITH")  # whose __exit__ is on the stack by then
     before = FrameLayout(below + (True,) * operands, layout.locals)
     return at.index + 1, _layout_after(info, at, before, False)
+
+
+def code_after(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
+    """The resume function of a frame whose callee at `index` is done; the last parameter is the callee's value.
+
+    `layout`: the frame's, without what the instruction takes. Raises: ContinuationUnsupported.
+    """
+    info = decode(code)
+    at = info.instrs[index]
+    if LEADING.get(at.op) is DROP or at.handler is not None or info.cells:
+        raise ContinuationUnsupported(f"{at.op} of {code.co_qualname} cannot go on with a value")
+    return resume_code(code, *_after(info, at, under_way(code, index, layout)))
 
 
 def rest_code(code: CodeType, index: int, layout: FrameLayout, inner: CodeType) -> CodeType:
@@ -380,7 +397,7 @@ class _Writer:
         """What the instruction under way does with the value on the stack, for control to go where `_after` says."""
         if LEADING.get(at.op) == DROP:
             self.physical(Phys(_OP["POP_TOP"], 0, RAW), at)
-        elif at.op == "LOAD_METHOD":
+        elif leaves_null(at):
             self._null_beside(at)
 
     def _null_beside(self, at: Instr) -> None:
@@ -395,7 +412,7 @@ class _Writer:
 
     def hand_over_call(self, way: _Exit, rest: CallRest, at: Instr) -> None:
         """As hand_over, after a call that may have broken again: its value, the last one, says so."""
-        if at.op == "LOAD_METHOD":
+        if leaves_null(at):
             self._null_beside(at)
         kept = way.layout
         if LEADING.get(at.op) == DROP:

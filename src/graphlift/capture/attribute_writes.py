@@ -166,8 +166,8 @@ def _set_exception_field(cap: Capture, obj: ObjectVar, name: str, value: Tracker
         obj.slots["__suppress_context__"] = ConstVar(True)
 
 
-def del_attr(cap: Capture, obj: Tracker, name: str) -> None:
-    """``del obj.name``."""
+def del_attr(cap: Capture, obj: Tracker, name: str, link: Link | None = None) -> None:
+    """``del obj.name``; ``link``: it is all that the instruction does."""
     obj = cap.realize(obj)
     if type(obj) is ConstVar and id(obj.value) in cap.made and isinstance(obj.value, type):
         _write_class(cap, obj, name, None)
@@ -179,17 +179,17 @@ def del_attr(cap: Capture, obj: Tracker, name: str) -> None:
         return
     deleter = cap.type_attr(obj.cls, "__delattr__")
     if isinstance(deleter, types.FunctionType):
-        inline(cap, ConstVar.known(deleter), [obj, ConstVar(name)], {})
+        inline(cap, ConstVar.known(deleter), [obj, ConstVar(name)], {}, link)
         return
-    object_del_attr(cap, obj, name)
+    object_del_attr(cap, obj, name, link)
 
 
-def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str) -> None:
+def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str, link: Link | None) -> None:
     cls = obj.cls
     if type(raw) is property:
         if raw.fdel is None:
             refuse_access(cap, cls, raw.__delete__)
-        call(cap, wrap_class_value(cap, cls, name, raw.fdel), [obj], {})
+        call(cap, wrap_class_value(cap, cls, name, raw.fdel), [obj], {}, link)
         return
     if isinstance(raw, types.MemberDescriptorType):
         if object_attr(cap, obj, name) is None:
@@ -200,7 +200,7 @@ def _del_descriptor(cap: Capture, raw: Any, obj: ObjectVar, name: str) -> None:
     if not isinstance(deleter, types.FunctionType):
         raise Break("attribute-mutation", f"del {name} of {cls.__name__}")
     descriptor = wrap_class_value(cap, cls, name, raw)
-    inline(cap, ConstVar.known(deleter), [descriptor, obj], {})
+    inline(cap, ConstVar.known(deleter), [descriptor, obj], {}, link)
 
 
 def write_slot(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
@@ -212,11 +212,11 @@ def write_slot(cap: Capture, obj: ObjectVar, name: str, value: Tracker) -> None:
         obj.slots_written.append(name)
 
 
-def object_del_attr(cap: Capture, obj: ObjectVar, name: str) -> None:
+def object_del_attr(cap: Capture, obj: ObjectVar, name: str, link: Link | None = None) -> None:
     """``object.__delattr__``."""
     raw = cap.type_attr(obj.cls, name)
     if raw is not ABSENT and is_data_descriptor(raw):
-        _del_descriptor(cap, raw, obj, name)
+        _del_descriptor(cap, raw, obj, name, link)
         return
     if not obj.cls.__dictoffset__:
         raise _no_dict(cap, obj.cls, name)

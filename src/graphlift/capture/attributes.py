@@ -32,7 +32,7 @@ from ..guards import (
 from ..guards._guards import is_unset
 from .breaks import Break, Raised
 from .called_iterators import ReversedIter
-from .capture import Capture, Link
+from .capture import DIRECT, Capture, Link
 from .constants import PLAIN_CONSTANTS, is_static_type, raw_attribute
 from .frame import DictIter, GeneratorVar, IteratorVar, RangeIter, SetIter, inline, is_library_code
 from .trackers import (
@@ -200,7 +200,8 @@ def is_none(tracker: Tracker) -> bool:
 
 def _get_attr(cap: Capture, obj: Tracker, name: str, link: Link | None) -> Tracker:
     obj = cap.realize(obj)
-    found = _object_attr(cap, obj, name, link) if type(obj) is ObjectVar else find_attr(cap, obj, name)
+    finder = LINKING.get(type(obj))
+    found = finder(cap, obj, name, link) if finder is not None else find_attr(cap, obj, name)
     if found is None:
         raise _lacking(cap, obj, name)
     return found
@@ -319,6 +320,11 @@ def _lookup(cap: Capture, obj: Tracker, name: str) -> Link | None:
     return Link(attribute=(obj, ConstVar(name), NONE if hook is ABSENT else ConstVar.known(hook)))
 
 
+def _way(cap: Capture, obj: Tracker, name: str, link: Link | None) -> Link | None:
+    """``link`` where it says already how the lookup goes on."""
+    return _lookup(cap, obj, name) if link is DIRECT else link
+
+
 def object_attr(cap: Capture, obj: ObjectVar, name: str, link: Link | None = None) -> Tracker | None:
     """``object.__getattribute__``."""
     raw = cap.type_attr(obj.cls, name)
@@ -383,7 +389,7 @@ def bind_descriptor(
     if kind is property or (isinstance(raw, property) and cap.type_attr(kind, "__get__") is property.__get__):
         if raw.fget is None:
             refuse_access(cap, cls, raw.__get__)
-        return _call(cap, wrap_class_value(cap, cls, name, raw.fget), [obj], link and _lookup(cap, obj, name))
+        return _call(cap, wrap_class_value(cap, cls, name, raw.fget), [obj], _way(cap, obj, name, link))
     if kind is staticmethod:
         return wrap_class_value(cap, cls, name, raw.__func__)
     if kind is classmethod:
@@ -412,7 +418,7 @@ def bind_descriptor(
             ConstVar.known(getter),
             [descriptor, obj, ConstVar.known(cls)],
             {},
-            link and _lookup(cap, obj, name),
+            _way(cap, obj, name, link),
         )
     if isinstance(raw, (types.BuiltinFunctionType, type)):
         return wrap_class_value(cap, cls, name, raw)
@@ -700,7 +706,7 @@ def _method_attr(cap: Capture, obj: MethodVar, name: str) -> Tracker | None:
     return find_attr(cap, obj.func, name)
 
 
-def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
+def _super_attr(cap: Capture, obj: SuperVar, name: str, link: Link | None = None) -> Tracker | None:
     self_var = obj.self_var
     is_class = (
         type(self_var) is ConstVar and isinstance(self_var.value, type) and obj.cls in self_var.value.__mro__
@@ -718,7 +724,9 @@ def _super_attr(cap: Capture, obj: SuperVar, name: str) -> Tracker | None:
                 return MethodVar(wrap_class_value(cap, base, name, func), ConstVar.known(cls))
             if is_class:
                 return wrap_class_value(cap, base, name, raw)
-            return bind_descriptor(cap, raw, self_var, base, name)
+            # which asks no __getattr__
+            last = link and Link(attribute=(obj, ConstVar(name), NONE))
+            return bind_descriptor(cap, raw, self_var, base, name, last)
     return None
 
 
@@ -775,3 +783,5 @@ FINDERS: dict[type, Any] = {
     OpaqueVar: _opaque_attr,
     DictVar: _dict_attr,
 }
+#: Those whose attribute may be that of a function that is left under way.
+LINKING: dict[type, Any] = {ObjectVar: _object_attr, SuperVar: _super_attr}

@@ -16,10 +16,12 @@ import types
 import typing
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from . import polyfills
 from .attribute_writes import del_attr, object_del_attr, object_set_attr, set_attr
 from .attributes import (
     PROXIES,
@@ -33,6 +35,7 @@ from .attributes import (
 )
 from .breaks import Break, Raised
 from .calls import (
+    LED,
     call,
     call_special,
     is_callable,
@@ -42,7 +45,7 @@ from .calls import (
     refuse,
     type_call,
 )
-from .capture import Capture
+from .capture import DIRECT, Capture, Link
 from .frame import inline
 from .mirror import run
 from .protocol import (
@@ -404,6 +407,31 @@ def _is_enabled_for(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         if len(level) == 1 and type(level[0]) is ConstVar and type(level[0].value) is int:
             logger.obj.isEnabledFor(level[0].value)
     return inline(cap, ConstVar(logging.Logger.isEnabledFor), args, kwargs)
+
+
+def _led(target: Any, act: Callable[..., Tracker | None], finish: Any, count: int) -> None:
+    def led(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker | None:
+        if len(args) != count or type(cap.realize(args[0])) not in (ObjectVar, SuperVar):
+            return None
+        return act(cap, args, Link((ConstVar(finish),)) if finish is not None else DIRECT)
+
+    LED[target] = led
+
+
+def _led_set(cap: Capture, args: Args, link: Link) -> Tracker:
+    set_attr(cap, args[0], text(cap, args[1]), args[2], link)
+    return NONE
+
+
+def _led_del(cap: Capture, args: Args, link: Link) -> Tracker:
+    del_attr(cap, args[0], text(cap, args[1]), link)
+    return NONE
+
+
+_led(getattr, lambda cap, args, link: get_attr(cap, args[0], text(cap, args[1]), link), None, 2)
+_led(setattr, _led_set, polyfills.nothing, 3)
+_led(delattr, _led_del, polyfills.nothing, 2)
+_led(bool, lambda cap, args, link: ConstVar(truth(cap, args[0], link)), polyfills.truth_of, 1)
 
 
 # --- numbers and text --------------------------------------------------------------------------------

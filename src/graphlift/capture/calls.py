@@ -213,7 +213,9 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
         arranged = arrange(value, args, kwargs)
         if arranged is None:
             return refuse(cap, value, args, kwargs)
-        return found(cap, *arranged)
+        led = LED.get(value) if link is DIRECT else None
+        result = led(cap, *arranged) if led is not None else None
+        return found(cap, *arranged) if result is None else result
     if (
         type(value) is types.MethodDescriptorType
         and value in SEARCHES
@@ -231,6 +233,66 @@ def _call_const(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link: Li
     if of_class is not None:
         return of_class(cap, value, args, kwargs)
     return call_c(cap, value, args, kwargs)
+
+
+#: What calls of builtins mean whose result is that of a function of the program's, or is made of it: one that may be
+#: left at a break. None leaves a call to its rule.
+LED: dict[Any, Callable[[Capture, Args, Kwargs], Tracker | None]] = {}
+
+
+def ask(
+    cap: Capture, builtin: Any, obj: Tracker, args: Args, finish: Callable[[Any], tuple[Tracker, ...]]
+) -> Tracker | None:
+    """What a builtin gives that asks the class of ``obj``, where a function of the program's answers; else None.
+
+    ``finish``: what is made of the answer, by the builtin of which it is the answer.
+    """
+    obj = cap.realize(obj)
+    if type(obj) is not ObjectVar or obj.cls.__module__ == polyfills.__name__:
+        return None
+    for name, asks in ASKED.get(builtin, ()):
+        raw = cap.type_attr(obj.cls, name)
+        if isinstance(raw, types.FunctionType):
+            then = finish(asks) if asks is not None else ()
+            return finished(cap, then, call_special(cap, obj, name, args, Link(then) if then else DIRECT))
+        if raw is not ABSENT and raw is not getattr(object, name, None):
+            break
+    return None
+
+
+#: By which special method a builtin asks, or by which other one where a class leaves that as it is; and the builtin that
+#: sees whether the answer will do, None where anything does.
+ASKED: dict[Any, tuple[tuple[str, Any], ...]] = {
+    len: (("__len__", len),),
+    iter: (("__iter__", iter),),
+    str: (("__str__", str), ("__repr__", str)),
+    repr: (("__repr__", repr),),
+    format: (("__format__", format),),
+    int: (("__int__", int),),
+    hash: (("__hash__", hash),),
+    abs: (("__abs__", None),),
+    round: (("__round__", None),),
+    reversed: (("__reversed__", None),),
+    next: (("__next__", None),),
+}
+
+
+def answer(asks: Any) -> tuple[Tracker, ...]:
+    return ConstVar(polyfills.asked), ConstVar(asks)
+
+
+def _asking(builtin: Any, most: int) -> None:
+    def led(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker | None:
+        if not 1 <= len(args) <= most or kwargs:
+            return None
+        return ask(cap, builtin, args[0], args[1:], answer)
+
+    LED[builtin] = led
+
+
+for _builtin in ASKED:
+    if _builtin is not format:
+        _asking(_builtin, 2 if _builtin is round else 1)
 
 
 #: What a call of a constant means, by its class.

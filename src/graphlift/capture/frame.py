@@ -18,7 +18,7 @@ import torch
 from ..bytecode import JUMPS, LEADING, CodeInfo, ResumePoint, decode, origin
 from ..data import dataclass
 from ..frame import Callee
-from ..guards import Attr, Const, DictItem, IdIs, SeqItem
+from ..guards import Attr, Const, DictItem, IdIs, SeqItem, Source
 from .breaks import Break, Exhausted, Raised, Stopped
 from .capture import DIRECT, Capture, Link, NotConst
 from .endings import catches_exit
@@ -738,12 +738,9 @@ STORES = frozenset(("STORE_FAST", "STORE_DEREF", "POP_TOP"))
 def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker:
     """Go on in the frame of a call that a break left under way."""
     handover = callee.value.handover
-    point = origin(handover.code)
-    if point is None:
-        raise Break("unsupported-call", "a call under way in code that is not captured")
     base = Attr(callee.source, "handover")  # type: ignore[arg-type]
     args, closure = Attr(base, "args"), Attr(base, "closure")
-    frame = Frame(point.code, cap.globals_var(handover.globals), None)
+    point, frame = _frame_at(cap, handover.code, handover.globals)
     names = (*point.layout.locals, *(f"stack{i}" for i, filled in enumerate(point.layout.stack) if filled))
     labels = [f"{point.code.co_name}:{name}" for name in names]
     values: list[Tracker] = [
@@ -751,25 +748,51 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
         for i, (value, label) in enumerate(zip(handover.args, labels, strict=True))
     ]
     cells: list[Any] = [cap.wrap(cell, SeqItem(closure, i)) for i, cell in enumerate(handover.closure or ())]
-    finish, attribute = (_parts(cap, callee, part) for part in ("finish", "attribute"))
-    frame.link = Link(finish, attribute) if link is DIRECT else None
+    steps, attribute = (
+        _parts(getattr(callee.value, part) or (), Attr(callee.source, part))  # type: ignore[arg-type]
+        for part in ("finish", "attribute")
+    )
+    frame.link = Link((), attribute, steps) if link is DIRECT else None
     cap.enter_with(handover.args)
     enter(frame, point, values, cells, cap)
+    value: Tracker | None
     try:
         _, value = frame.run(cap)
     except Raised as raised:
         if not attribute:
             raise
-        return _missed(cap, raised, *attribute)
+        value = _missed(cap, raised, *attribute)
+    for index, step in enumerate(steps):
+        assert value is not None
+        value = _go_on(cap, step, value, steps[index + 1 :], link)
     assert value is not None
-    return finished(cap, finish, value)
+    return value
 
 
-def _parts(cap: Capture, callee: CalleeVar, name: str) -> tuple[Tracker, ...]:
-    source = Attr(callee.source, name)  # type: ignore[arg-type]
-    return tuple(
-        LazyVar(part, SeqItem(source, i)) for i, part in enumerate(getattr(callee.value, name) or ())
-    )
+def _go_on(
+    cap: Capture, step: LazyVar, value: Tracker, later: tuple[Tracker, ...], link: Link | None
+) -> Tracker:
+    """A step that is left to do when a callee is done: a function makes something of the value, or code takes it up."""
+    first, *operands = _parts(step.value, step.source)
+    if type(first.value) is not CodeType:
+        return finished(cap, (first, *operands), value)
+    point, frame = _frame_at(cap, first.value, operands[0].value)
+    frame.link = Link(steps=later) if link is DIRECT else None
+    enter(frame, point, [*operands[1:], value], [], cap)
+    _, made = frame.run(cap)
+    assert made is not None
+    return made
+
+
+def _frame_at(cap: Capture, code: CodeType, globals_: dict[str, Any]) -> tuple[ResumePoint, Frame]:
+    point = origin(code)
+    if point is None:
+        raise Break("unsupported-call", "a call under way in code that is not captured")
+    return point, Frame(point.code, cap.globals_var(globals_), None)
+
+
+def _parts(values: tuple[Any, ...], source: Source) -> tuple[LazyVar, ...]:
+    return tuple(LazyVar(part, SeqItem(source, i)) for i, part in enumerate(values))
 
 
 def finished(cap: Capture, finish: tuple[Tracker, ...], value: Tracker) -> Tracker:

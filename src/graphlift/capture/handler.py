@@ -29,6 +29,7 @@ from ..bytecode import (
     FrameLayout,
     break_stub,
     call_stub,
+    code_after,
     decode,
     origin,
     placeholders,
@@ -85,6 +86,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     operator_rules,
     optim_rules,
     override_rules,
+    polyfills,
     private,
     script_rules,
     size_rules,
@@ -758,46 +760,62 @@ def _handover(residual: Residual, frames: list[Frame]) -> str:
     """The live frames as a Handover to the root's stub: each is in the middle of what leads to the next one.
 
     The innermost one's stub runs the breaking instruction natively; under it, the other stubs run the rest of their
-    calls, so that the interpreter's frames are the user's, and so are their exception handlers.
+    calls, so that the interpreter's frames are the user's, and so are their exception handlers. Frames of polyfills
+    stand for loops of C: they have no stub, but go on with the value of what they called.
     """
     frame = frames[-1]
+    if _is_polyfill(frame):
+        raise ContinuationUnsupported(f"{frame.code.co_qualname} is no frame of the program's")
     values: list[Any] = [slot for slot in frame.stack if slot is not NULL]
     if frame.entering:
         frame.popn(2)
     made = _frame_handover(residual, frame, call_stub if frame.entering else break_stub, values)
+    steps: list[str] = []
+    attribute = ()
     for inner, frame in zip(frames[:0:-1], frames[-2::-1], strict=True):
-        if inner.link is None:
+        if inner.link is None or (steps and inner.link.attribute):
             raise ContinuationUnsupported(
                 f"what leads to {inner.code.co_qualname} cannot go on with its value"
             )
-        finish, attribute = (
-            f"({residual.exprs([*part])},)" if part else "()"
-            for part in (inner.link.finish, inner.link.attribute)
-        )
-        callee = f"{residual.constant(Callee)}({made}, {finish}, {attribute}, True)"
+        attribute = attribute or inner.link.attribute
+        steps += [_packed(residual, part) for part in (inner.link.finish,) if part]
+        steps += [residual.expr(step) for step in inner.link.steps]
+        if _is_polyfill(frame):
+            steps.append(_step(residual, frame))
+            continue
+        finish = f"({', '.join(steps)},)" if steps else "()"
+        callee = f"{residual.constant(Callee)}({made}, {finish}, {_packed(residual, attribute)}, True)"
         values = [slot for slot in frame.stack if slot is not NULL]
         values += [callee, *map(repr, placeholders(frame.code, frame.pc))]
         made = _frame_handover(residual, frame, call_stub, values)
+        steps, attribute = [], ()
     return made
 
 
-def _frame_handover(
-    residual: Residual,
-    frame: Frame,
-    make: Callable[[types.CodeType, int, FrameLayout], types.CodeType],
-    values: list[Any],
-) -> str:
-    """A Handover of one frame to what ``make`` makes for it; ``values``: trackers, or expressions, of its stack."""
-    code = frame.code
-    bound = tuple(name for name in decode(code).locals if name in frame.locals)
-    layout = FrameLayout(tuple(slot is not NULL for slot in frame.stack), bound)
-    stub = make(code, frame.pc, layout)
-    cells = []
-    for name in (*code.co_cellvars, *code.co_freevars):
-        cell = frame.cells.get(name)
-        if cell is None:  # MAKE_CELL has not run yet
-            cell = frame.cells[name] = CellVar(frame.locals.get(name))
-        cells.append(residual.expr(cell))
+def _packed(residual: Residual, parts: tuple[Tracker, ...]) -> str:
+    return f"({residual.exprs([*parts])},)" if parts else "()"
+
+
+def _is_polyfill(frame: Frame) -> bool:
+    return frame.code.co_filename == polyfills.__file__
+
+
+def _step(residual: Residual, frame: Frame) -> str:
+    """The rest of a polyfill that is in the middle of what leads to a callee, as a step of that one's Callee."""
+    layout = _layout(frame)
+    code = code_after(frame.code, frame.pc, layout)
+    state = _live_state(residual, frame, layout.locals, [slot for slot in frame.stack if slot is not NULL])
+    globals_ = residual.constant(frame.globals_var.real, "globals")
+    return f"({', '.join((residual.constant(code, 'rest'), globals_, *state))},)"
+
+
+def _layout(frame: Frame) -> FrameLayout:
+    bound = tuple(name for name in decode(frame.code).locals if name in frame.locals)
+    return FrameLayout(tuple(slot is not NULL for slot in frame.stack), bound)
+
+
+def _live_state(residual: Residual, frame: Frame, bound: tuple[str, ...], values: list[Any]) -> list[str]:
+    """Expressions for the locals, and for the stack, of which some of ``values`` are expressions already."""
     state = [
         residual.live_expr(frame.locals[name]) if name[0] == "." else residual.expr(frame.locals[name])
         for name in bound
@@ -808,6 +826,26 @@ def _frame_handover(
             state.append(value)
         else:
             state.append(residual.live_expr(value) if is_looped else residual.expr(value))
+    return state
+
+
+def _frame_handover(
+    residual: Residual,
+    frame: Frame,
+    make: Callable[[types.CodeType, int, FrameLayout], types.CodeType],
+    values: list[Any],
+) -> str:
+    """A Handover of one frame to what ``make`` makes for it; ``values``: trackers, or expressions, of its stack."""
+    code = frame.code
+    layout = _layout(frame)
+    stub = make(code, frame.pc, layout)
+    cells = []
+    for name in (*code.co_cellvars, *code.co_freevars):
+        cell = frame.cells.get(name)
+        if cell is None:  # MAKE_CELL has not run yet
+            cell = frame.cells[name] = CellVar(frame.locals.get(name))
+        cells.append(residual.expr(cell))
+    state = _live_state(residual, frame, layout.locals, values)
     closure = f"({', '.join(cells)},)" if cells else "None"
     given = f"({', '.join(state)},)" if state else "()"
     globals_ = residual.constant(frame.globals_var.real, "globals")

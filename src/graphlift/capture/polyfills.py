@@ -395,6 +395,35 @@ class Truth:
         return self.value
 
 
+class Answer:
+    """What another special method returned, for the builtin that asked for it."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def answer(self, *asked):
+        return self.value
+
+    __len__ = __iter__ = __str__ = __repr__ = __format__ = __int__ = __hash__ = answer
+
+
+def truth_of(kind, value):
+    return bool(kind(value))
+
+
+def asked(builtin, value):
+    return builtin(Answer(value))
+
+
+def converted(conversion, spec, value):
+    return format(conversion(Answer(value)), spec)
+
+
+def nothing(value):
+    """What `setattr` and `delattr` return, whatever the methods that do it return."""
+    return None
+
+
 def initialised(made, value):
     """The object made, whose ``__init__`` returned ``value``."""
     if value is not None:
@@ -409,6 +438,18 @@ def answered(otherwise, value):
     if type(otherwise) is str:
         raise TypeError(otherwise)
     return otherwise
+
+
+def changed(operator, refusal, shown, left, right, value):
+    """What the method of an operator in place returned, or what the operator gives; its refusal shows that of in place."""
+    if value is not NotImplemented:
+        return value
+    try:
+        return operator(left, right)
+    except TypeError as error:
+        if str(error) != refusal:
+            raise
+    raise TypeError(shown)
 
 
 def matches(error, wanted):

@@ -21,7 +21,7 @@ from ..guards import Const
 from . import polyfills
 from .attributes import get_attr, is_python, python_type, says_itself
 from .breaks import Break
-from .calls import CODE_RULES, call, call_special, hash_by_method
+from .calls import CODE_RULES, LED, answer, ask, call, call_special, hash_by_method
 from .capture import Capture, NotConst
 from .mirror import run
 from .protocol import evaluate, is_same, iterate, payload_of
@@ -84,7 +84,9 @@ def _str(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         if isinstance(raw, types.FunctionType):
             return _text_of(cap, call_special(cap, obj, "__str__", []), "__str__")
         shown = cap.type_attr(obj.cls, "__repr__")
-        if raw is object.__str__ and (isinstance(shown, types.FunctionType) or shown in _OWN_TEXTS):
+        if raw is object.__str__ and isinstance(shown, types.FunctionType):
+            return _text_of(cap, call_special(cap, obj, "__repr__", []), "__str__")
+        if raw is object.__str__ and shown in _OWN_TEXTS:
             return _repr(cap, args, kwargs)
     return _by_content(cap, str, args, "unsupported-builtin", f"str() of a {describe(args[0])}")
 
@@ -197,6 +199,14 @@ def _text_of(cap: Capture, result: Tracker, method: str) -> Tracker:
     return result
 
 
+def _formatted(cap: Capture, result: Tracker) -> Tracker:
+    if not is_late(cap, result) and not issubclass(python_type(cap.realize(result)), str):
+        raise cap.raise_(
+            TypeError, f"__format__ must return a str, not {python_type(cap.realize(result)).__name__}"
+        )
+    return result
+
+
 #: What a builtin asks a constant by.
 _ASKS = {
     str: ("__str__", "__repr__"),
@@ -280,7 +290,7 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if is_late(cap, obj) and not spec:
         return obj
     if says_itself(cap, obj, "__format__"):
-        return call_special(cap, obj, "__format__", [ConstVar(spec)])
+        return _formatted(cap, call_special(cap, obj, "__format__", [ConstVar(spec)]))
     if (
         says_itself(cap, obj, "__str__")
         and cap.type_attr(python_type(obj), "__format__") is enum.Enum.__format__
@@ -289,7 +299,7 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if type(obj) is ObjectVar:
         raw = cap.type_attr(obj.cls, "__format__")
         if isinstance(raw, types.FunctionType):
-            return call_special(cap, obj, "__format__", [ConstVar(spec)])
+            return _formatted(cap, call_special(cap, obj, "__format__", [ConstVar(spec)]))
         if raw is object.__format__:
             if spec:
                 raise cap.raise_(
@@ -299,6 +309,18 @@ def _format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return _by_content(
         cap, format, [obj, ConstVar(spec)], "unsupported-call", f"formatting of a {describe(obj)}"
     )
+
+
+def _led_format(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker | None:
+    obj, spec = cap.realize(args[0]), cap.realize(args[1]) if len(args) > 1 else ConstVar("")
+    if type(obj) is not ObjectVar or type(spec) is not ConstVar or type(spec.value) is not str:
+        return None
+    if not spec.value and cap.type_attr(obj.cls, "__format__") is object.__format__:
+        return LED[str](cap, [obj], {})
+    return ask(cap, format, obj, [spec], answer)
+
+
+LED[format] = _led_format
 
 
 def _formats(shown: Tracker, spec: str) -> bool:

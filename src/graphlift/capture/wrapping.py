@@ -278,7 +278,10 @@ def wrap_callee(cap: Capture, value: Callee, source: Source) -> Tracker:
         given = getattr(value, part)
         cap.guard(IdIs(Attr(source, part), None) if given is None else TypeIs(Attr(source, part), tuple))
     if value.finish is not None:
-        cap.guard(IdIs(SeqItem(Attr(source, "finish"), 0), value.finish[0]))
+        steps = Attr(source, "finish")
+        cap.guard(Length(steps, len(value.finish)))
+        for index, step in enumerate(value.finish):
+            cap.guard(IdIs(SeqItem(SeqItem(steps, index), 0), step[0]))
     return CalleeVar(value, source)
 
 

@@ -32,19 +32,24 @@ tuple_of(PyObject *const *items, Py_ssize_t count, Py_ssize_t room)
     return made;
 }
 
-/* What `finish`, a function and operands, makes of the callee's value, which it steals. Its own frame is in no
- * traceback: the interpreter does in C what it does. */
+/* What a step, a function and operands, makes of the callee's value, which it steals. Its own frame is in no
+ * traceback: the interpreter does in C what it does. Or, of a code, globals and operands: a Handover to that code, which
+ * stands for a loop of C, and has no frame while the callee runs. */
 static PyObject *
-finish_value(PyObject *finish, PyObject *value)
+step_value(PyObject *step, PyObject *value)
 {
-    Py_ssize_t operands = PyTuple_GET_SIZE(finish) - 1;
-    PyObject *function = PyTuple_GET_ITEM(finish, 0);
-    PyObject *args = tuple_of(&PyTuple_GET_ITEM(finish, 1), operands, 1);
+    PyObject *function = PyTuple_GET_ITEM(step, 0);
+    bool is_code = PyCode_Check(function);
+    Py_ssize_t operands = PyTuple_GET_SIZE(step) - 1 - is_code;
+    PyObject *args = tuple_of(&PyTuple_GET_ITEM(step, 1 + is_code), operands, 1);
     if (args == NULL) {
         Py_DECREF(value);
         return NULL;
     }
     PyTuple_SET_ITEM(args, operands, value);
+    if (is_code) {
+        return make_handover(function, PyTuple_GET_ITEM(step, 1), NULL, args);
+    }
     PyObject *result = PyObject_Call(function, args, NULL);
     Py_DECREF(args);
     if (result == NULL && PyFunction_Check(function)) {
@@ -96,20 +101,25 @@ callee_vectorcall(Callee *self, PyObject *const *args, size_t nargsf, PyObject *
     self->handover = NULL;
     PyObject *finish = Py_XNewRef(self->finish), *attribute = Py_XNewRef(self->attribute);
     PyObject *value = run_handover((Handover *)rest);
-    if (!self->returns_rest) {
-        value = run_handovers(value);
+    for (;;) {
+        if (!self->returns_rest) {
+            value = run_handovers(value);
+        }
+        else if (value != NULL && Py_IS_TYPE(value, &Handover_Type)) {
+            Py_SETREF(value, make_callee(value, finish, attribute, false));
+            break;
+        }
+        if (value == NULL && attribute != NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            value = attribute_missed(attribute);
+        }
+        if (value == NULL || finish == NULL) {
+            break;
+        }
+        Py_CLEAR(attribute);
+        value = step_value(PyTuple_GET_ITEM(finish, 0), value);
+        Py_ssize_t steps = PyTuple_GET_SIZE(finish);
+        Py_SETREF(finish, steps > 1 ? PyTuple_GetSlice(finish, 1, steps) : NULL);
     }
-    else if (value != NULL && Py_IS_TYPE(value, &Handover_Type)) {
-        Py_SETREF(value, make_callee(value, finish, attribute, false));
-        goto done;
-    }
-    if (value != NULL && finish != NULL) {
-        value = finish_value(finish, value);
-    }
-    else if (value == NULL && attribute != NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        value = attribute_missed(attribute);
-    }
-done:
     Py_XDECREF(finish);
     Py_XDECREF(attribute);
     return value;
@@ -128,6 +138,14 @@ callee_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (attribute != NULL && PyTuple_GET_SIZE(attribute) != 0 && PyTuple_GET_SIZE(attribute) != 3) {
         PyErr_SetString(PyExc_TypeError, "attribute is an object, a name and a __getattr__ or None");
         return NULL;
+    }
+    for (Py_ssize_t i = 0; finish != NULL && i < PyTuple_GET_SIZE(finish); i++) {
+        PyObject *step = PyTuple_GET_ITEM(finish, i);
+        Py_ssize_t size = PyTuple_Check(step) ? PyTuple_GET_SIZE(step) : 0;
+        if (size == 0 || (PyCode_Check(PyTuple_GET_ITEM(step, 0)) && (size < 2 || !PyDict_Check(PyTuple_GET_ITEM(step, 1))))) {
+            PyErr_SetString(PyExc_TypeError, "a step is a function, or a code and globals, and operands");
+            return NULL;
+        }
     }
     bool finishes = finish != NULL && PyTuple_GET_SIZE(finish), looks_up = attribute != NULL && PyTuple_GET_SIZE(attribute);
     return make_callee(handover, finishes ? finish : NULL, looks_up ? attribute : NULL, returns_rest);
@@ -162,7 +180,7 @@ callee_dealloc(Callee *self)
 static PyMemberDef callee_members[] = {
     {"handover", T_OBJECT, offsetof(Callee, handover), READONLY, "the rest of the call; None once it was run"},
     {"finish", T_OBJECT, offsetof(Callee, finish), READONLY,
-     "a function and operands, that then is given the callee's value; or None"},
+     "steps, each a function, or a code and its globals, and operands: given the callee's value, then what that gave; or None"},
     {"attribute", T_OBJECT, offsetof(Callee, attribute), READONLY,
      "the object, the name and the __getattr__ of a lookup, for an AttributeError; or None"},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callee, vectorcall), READONLY, NULL},

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...guards import ABSENT
+from .. import polyfills
 from ..attributes import python_type
 from ..breaks import Break, Exhausted
-from ..calls import call
-from ..capture import Capture
+from ..calls import ask, call
+from ..capture import DIRECT, Capture
 from ..frame import Frame
 from ..protocol import (
     add_to_set,
@@ -71,7 +72,7 @@ def _build_map(cap: Capture, frame: Frame, n: int) -> None:
 
 @op("CONVERT_VALUE")
 def _convert_value(cap: Capture, frame: Frame, conversion: int) -> None:
-    frame.stack[-1] = call(cap, ConstVar(CONVERSIONS[conversion]), [frame.stack[-1]], {})
+    frame.stack.append(call(cap, ConstVar(CONVERSIONS[conversion]), [frame.stack.pop()], {}, DIRECT))
 
 
 @op("BUILD_CONST_KEY_MAP")
@@ -221,8 +222,16 @@ def _format_value(cap: Capture, frame: Frame, arg: tuple[int, bool]) -> None:
     spec = frame.stack.pop() if has_spec else ConstVar("")
     value = cap.realize(frame.stack.pop())
     if conversion:
+        made = ask(cap, CONVERSIONS[conversion], value, [], lambda asks: _converted(asks, spec))
+        if made is not None:
+            frame.stack.append(made)
+            return
         value = call(cap, ConstVar(CONVERSIONS[conversion]), [value], {})
-    frame.stack.append(call(cap, ConstVar(format), [value, spec], {}))
+    frame.stack.append(call(cap, ConstVar(format), [value, spec], {}, DIRECT))
+
+
+def _converted(asks: Any, spec: Tracker) -> tuple[Tracker, ...]:
+    return ConstVar(polyfills.converted), ConstVar(asks), spec
 
 
 #: What the conversions of an f-string call: ``!s``, ``!r``, ``!a``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...bytecode import AGAIN, DROP, LEADING, NULL_FIRST
+from ...bytecode import AGAIN, DROP, LEADING, NULL_FIRST, leaves_null
 from ..attributes import find_attr, get_attr, python_type
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call
@@ -94,7 +94,7 @@ def go_on_in_callee(cap: Capture, frame: Frame, arg: Any) -> int | None:
     if way is DROP:
         cap.drop(value)
         return None
-    if at.op == "LOAD_METHOD":
+    if leaves_null(at):
         frame.stack += [NULL, value] if NULL_FIRST else [value, NULL]
     else:
         frame.stack.append(value)

@@ -235,7 +235,7 @@ def _load_method(cap: Capture, frame: Frame, name: str) -> None:
 def _load_super_attr(cap: Capture, frame: Frame, arg: tuple[str, bool, bool]) -> None:
     name, is_method, _two = arg
     _super, cls, obj = frame.popn(3)
-    bound = get_attr(cap, SuperVar(cap.value_of(cls), cap.realize(obj)), name)
+    bound = get_attr(cap, SuperVar(cap.value_of(cls), cap.realize(obj)), name, DIRECT)
     if is_method:
         frame.stack += [NULL, bound] if NULL_FIRST else [bound, NULL]
     else:
@@ -250,7 +250,7 @@ def _store_attr(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("DELETE_ATTR")
 def _delete_attr(cap: Capture, frame: Frame, name: str) -> None:
-    del_attr(cap, frame.stack.pop(), name)
+    del_attr(cap, frame.stack.pop(), name, DIRECT)
 
 
 @op("BINARY_SUBSCR")
@@ -268,7 +268,7 @@ def _store_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
 @op("DELETE_SUBSCR")
 def _delete_subscr(cap: Capture, frame: Frame, arg: Any) -> None:
     container, index = frame.popn(2)
-    del_item(cap, container, index)
+    del_item(cap, container, index, DIRECT)
 
 
 @op("BINARY_SLICE")

@@ -138,8 +138,9 @@ def _jump_if_false_or_pop(cap: Capture, frame: Frame, target: int) -> int | None
 
 @op("GET_ITER")
 def _get_iter(cap: Capture, frame: Frame, arg: Any) -> None:
-    iterable = cap.realize(frame.stack[-1])
-    iterator = frame.stack[-1] = get_iter(cap, iterable)
+    iterable = cap.realize(frame.stack.pop())
+    iterator = get_iter(cap, iterable, DIRECT)
+    frame.stack.append(iterator)
     if iterator is not iterable and type(iterable) is not ObjectVar and isinstance(iterator, IteratorVar):
         iterator.hidden = True
 

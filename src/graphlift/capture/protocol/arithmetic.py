@@ -20,8 +20,9 @@ from .. import polyfills
 from ..attributes import is_python, python_type
 from ..breaks import Break, Raised
 from ..calls import call, call_special
-from ..capture import Capture, Link, NotConst
+from ..capture import DIRECT, Capture, Link, NotConst
 from ..trackers import (
+    Args,
     ConstVar,
     DequeVar,
     DictVar,
@@ -130,7 +131,7 @@ def binary(
     if symbol == "*":
         _check_count(cap, left, right)
         _check_count(cap, right, left)
-    refusal = f"unsupported operand type(s) for {shown or _SHOWN.get(symbol, symbol)}: '{left_type.__name__}' and '{right_type.__name__}'"
+    refusal = _refusal(shown or _SHOWN.get(symbol, symbol), left, right)
     while order:
         obj, method, other = order.pop(0)
         if not _may_answer(cap, obj, method, other):
@@ -144,6 +145,11 @@ def binary(
             return result
     require_known(left, right)
     raise cap.raise_(TypeError, refusal)
+
+
+def _refusal(shown: str, left: Tracker, right: Tracker) -> str:
+    left_type, right_type = python_type(left), python_type(right)
+    return f"unsupported operand type(s) for {shown}: '{left_type.__name__}' and '{right_type.__name__}'"
 
 
 #: Operators that a TypeError shows by another name.
@@ -301,7 +307,12 @@ def inplace(cap: Capture, symbol: str, left: Tracker, right: Tracker, link: Link
     if method is list.__imul__ and is_python(cap, left, "__mul__"):  # type: ignore[attr-defined,arg-type]
         method = ABSENT  # numbers come first, and a class that multiplies is one
     if method is not ABSENT:
-        result = call_special(cap, left, name, [right])
+        finish: Args = [ConstVar(polyfills.changed), ConstVar(BINARY[symbol][0])]
+        finish += [
+            ConstVar(_refusal(shown, left, right)) for shown in (_SHOWN.get(symbol, symbol), f"{symbol}=")
+        ]
+        way = Link((*finish, left, right)) if link is DIRECT else None
+        result = call_special(cap, left, name, [right], way)
         if not (type(result) is ConstVar and result.value is NotImplemented):
             return result
     if type(left) is ConstVar and type(right) is ConstVar:

@@ -69,12 +69,16 @@ OPERATORS: dict[type, Callable[[Capture, str, Tracker, Tracker], Tracker]] = {}
 TRUTHS: dict[type, Callable[[Capture, Any], bool]] = {}
 
 
-#: The value of a ``__bool__`` as an object of that truth, for the instruction that asked.
-_TRUTH = Link((ConstVar(polyfills.Truth),))
+#: What the value of a ``__bool__`` or ``__len__`` is made of, for the instruction that asked to act on.
+_TRUTH, _SIZE = (ConstVar(cls) for cls in (polyfills.Truth, polyfills.Answer))
+
+
+def _asked(link: Link | None, answer: Tracker) -> Link | None:
+    return link and Link((*link.finish, answer))
 
 
 def truth(cap: Capture, value: Tracker, link: Link | None = None) -> bool:
-    """``bool(value)``; ``link``: for the instruction to act on."""
+    """``bool(value)``; ``link``: for the instruction to act on, or whose ``finish`` is given the class to ask by."""
     value = cap.realize(value)
     kind = type(value)
     if kind in TRUTHS:
@@ -110,13 +114,13 @@ def truth(cap: Capture, value: Tracker, link: Link | None = None) -> bool:
     if kind is ObjectVar:
         cls = value.cls  # type: ignore[attr-defined]
         if cap.type_attr(cls, "__bool__") is not ABSENT:
-            given = cap.realize(call_special(cap, value, "__bool__", [], link and _TRUTH))
+            given = cap.realize(call_special(cap, value, "__bool__", [], _asked(link, _TRUTH)))
             if python_type(given) is not bool:
                 text = f"__bool__ should return bool, returned {python_type(given).__name__}"
                 raise cap.raise_(TypeError, text)
             return truth(cap, given)
         if cap.type_attr(cls, "__len__") is not ABSENT:
-            return length(cap, value) > 0
+            return length(cap, value, _asked(link, _SIZE)) > 0
     return True
 
 

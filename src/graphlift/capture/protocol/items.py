@@ -281,8 +281,8 @@ def set_item(
         _by_type(cap, operator.setitem, "__setitem__", [container, index, value])
 
 
-def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
-    """``del container[index]``."""
+def del_item(cap: Capture, container: Tracker, index: Tracker, link: Link | None = None) -> None:
+    """``del container[index]``; ``link``: all that the instruction does."""
     container, index = cap.realize(container), cap.realize(index)
     kind = type(container)
     if kind is DictVar:
@@ -298,7 +298,7 @@ def del_item(cap: Capture, container: Tracker, index: Tracker) -> None:
     elif kind is ObjectVar:
         raw = cap.type_attr(container.cls, "__delitem__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
-            call_special(cap, container, "__delitem__", [index])
+            call_special(cap, container, "__delitem__", [index], link)
         elif container.payload is not None:  # type: ignore[attr-defined]
             del_item(cap, container.payload, index)  # type: ignore[attr-defined]
         elif raw is not ABSENT and raw is not None:

@@ -19,7 +19,7 @@ from .. import polyfills
 from ..attributes import is_python, python_type, says_itself
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
-from ..capture import Capture
+from ..capture import Capture, Link
 from ..constants import PLAIN_CONSTANTS
 from ..frame import DequeIter, DictIter, GeneratorVar, IteratorVar, RangeIter, SeqIter, SetIter, at_end
 from ..overriding import is_customized
@@ -180,8 +180,8 @@ def set_of(cap: Capture, iterable: Tracker) -> dict[Any, Tracker]:
     return known
 
 
-def length(cap: Capture, value: Tracker) -> int:
-    """``len(value)``."""
+def length(cap: Capture, value: Tracker, link: Link | None = None) -> int:
+    """``len(value)``; ``link``: what is made of the value of a ``__len__``."""
     value = cap.realize(value)
     kind = type(value)
     if kind in (TupleVar, ListVar, DequeVar):
@@ -205,7 +205,7 @@ def length(cap: Capture, value: Tracker) -> int:
         raise Break(value.code, value.detail)  # type: ignore[attr-defined]
     if cap.type_attr(python_type(value), "__len__") is ABSENT:
         raise cap.raise_(TypeError, f"object of type '{python_type(value).__name__}' has no len()")
-    size = cap.value_of(call_special(cap, value, "__len__", []))
+    size = cap.value_of(call_special(cap, value, "__len__", [], link))
     if type(size) is not int or not 0 <= size <= sys.maxsize:
         size = evaluate(cap, len, _Sized(size)).value  # type: ignore[attr-defined]
     return size  # type: ignore[no-any-return]
@@ -231,8 +231,12 @@ ITERABLES: dict[type, Callable[[Capture, Any], Tracker]] = {}
 ITERATORS: dict[type, Callable[[Capture, Any], Tracker]] = {}
 
 
-def get_iter(cap: Capture, value: Tracker) -> Tracker:
-    """``iter(value)``."""
+#: What is made of the value of an ``__iter__``.
+_ITER = Link((ConstVar(polyfills.asked), ConstVar(iter)))
+
+
+def get_iter(cap: Capture, value: Tracker, link: Link | None = None) -> Tracker:
+    """``iter(value)``; ``link``: the result of the instruction."""
     value = cap.realize(value)
     kind = type(value)
     if kind in ITERABLES:
@@ -269,7 +273,7 @@ def get_iter(cap: Capture, value: Tracker) -> Tracker:
     if kind is ObjectVar:
         raw = cap.type_attr(value.cls, "__iter__")  # type: ignore[attr-defined]
         if isinstance(raw, types.FunctionType):
-            return _iterator(cap, call_special(cap, value, "__iter__", []))
+            return _iterator(cap, call_special(cap, value, "__iter__", [], link and _ITER))
         if value.payload is not None:  # type: ignore[attr-defined]
             return get_iter(cap, value.payload)  # type: ignore[attr-defined]
         if raw is ABSENT and cap.type_attr(value.cls, "__getitem__") is not ABSENT:  # type: ignore[attr-defined]
