@@ -201,6 +201,22 @@ def test_reentrant_gives_no_gradients_of_some_inputs(backend: str) -> None:
                 torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_no_second_derivative_through_a_reentrant_checkpoint(backend: str, nested: bool) -> None:
+    """Eager gives gradients without a graph, or with a part of it: an error comes before what is no derivative."""
+
+    def f(x: Tensor) -> Any:
+        def again(a: Tensor) -> Any:
+            return checkpoint(torch.sin, a * a, use_reentrant=True)
+
+        return checkpoint(again, x, use_reentrant=False).cos().sum() if nested else again(x).sum()
+
+    loss = graphlift.compile(f, backend=backend, fullgraph=True)(torch.linspace(0, 1, 4).requires_grad_())
+    with pytest.raises(RuntimeError, match="a second derivative through .*a reentrant checkpoint"):
+        loss.backward(create_graph=True)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_raises_where_hooks_on_saved_tensors_are_disabled(backend: str) -> None:
     """Eager's checkpoint is a pair of such hooks."""

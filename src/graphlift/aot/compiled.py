@@ -373,6 +373,8 @@ def _refusal(joint: Joint) -> str | None:
         return "it draws random numbers, which cannot be drawn again"
     if around.autocast:
         return "it ran under autocast"
+    if joint.reentrant is not None:
+        return "it has a reentrant checkpoint, through which eager's gradients have no graph"
     if around.mutations or around.bases or around.metadata:
         return "it changes its inputs in place"
     corresponding = _correspondence(around)
