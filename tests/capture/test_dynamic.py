@@ -657,3 +657,18 @@ def test_shapes_are_joined_with_tuples_of_integers(other) -> None:
         for fn in (join, compiled, compiled):
             with pytest.raises(TypeError, match="can only concatenate|Size"):
                 fn(torch.ones(3, 4), other, left)
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs"),
+    [
+        (lambda x: torch.cross(x, x * 2, dim=1), lambda n: [torch.rand(n, 3)]),
+        (lambda x: F.channel_shuffle(x, 3), lambda n: [torch.rand(2, 3, n, n + 1)]),
+        (lambda x, grid: F.grid_sample(x, grid, align_corners=True), lambda n: [torch.rand(2, 3, n, 5), torch.zeros(2, n, 4, 2)]),
+        (lambda x: torch.zeros(len(x), 8).scatter_add(0, torch.zeros(len(x), 8, dtype=torch.long), x), lambda n: [torch.rand(n, 8)]),
+    ],
+    ids=["cross", "channel_shuffle", "grid_sample", "scatter_add"],
+)  # fmt: skip
+def test_a_size_that_an_operator_needs_is_fixed_alone(fn: Any, inputs: Callable[[int], Any]) -> None:
+    """The other sizes that it sees vary on."""
+    assert compiles(fn, [inputs(n) for n in SIZES], dynamic=True) == 1

@@ -8,12 +8,23 @@ agrees with both; where there is no rule, or they differ, the sizes involved are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from ..shapes.expr import Expr, Real, Relation, SizeLike, SizeUnknown, Symbol, contiguous_strides, evaluate
+from ..shapes.expr import (
+    Expr,
+    Real,
+    Relation,
+    SizeLike,
+    SizeUnknown,
+    Symbol,
+    contiguous_strides,
+    evaluate,
+    free,
+)
 from ..shapes.node import expr_of, to_symint
 from ..shapes.table import SymbolTable
 from .size_rules import FIXED, rule_of
@@ -251,22 +262,46 @@ def _checked(
         varying = involved((args, kwargs), [])
         reals_only = all(isinstance(size, Real) for size in varying)
         found = now if reals_only else _symbolic(table, info, args, kwargs, now)
-        other = {} if reals_only else table.witness()
-        if other is not None:
+
+        def check(other: Mapping[Symbol, int]) -> None:
             there = _answer_elsewhere(table, other, info, args, kwargs, concrete, shared)
             if not _agree(found, there, other):
                 raise NoRule("gives another layout for other sizes")
+
+        check_elsewhere(table, info, args, kwargs, {} if reals_only else table.witness(), check)
         return found
     except NoRule as why:
-        _give_up(table, info, args, kwargs, why)
+        fix(table, info, args, kwargs, str(why))
         raise AssertionError("unreachable: some size was involved") from why
 
 
-def _give_up(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: NoRule) -> None:
-    """Raises: Solved, with sizes that are equal in this call made one, or else with all of them fixed."""
-    if isinstance(why, Elsewhere):
-        table.merge(involved((args, kwargs), []), f"{info.name} {why}")
-    fix(table, info, args, kwargs, str(why))
+def check_elsewhere(
+    table: SymbolTable,
+    info: OpInfo,
+    args: tuple,
+    kwargs: dict,
+    other: Mapping[Symbol, int] | None,
+    check: Callable[[Mapping[Symbol, int]], None],
+) -> None:
+    """``check`` the operator for other sizes. Raises: NoRule; or Solved, with those made one that are equal in this
+    call, or with the one fixed that has to stay as it is."""
+    if other is None:
+        return
+    try:
+        check(other)
+    except NoRule as why:
+        sizes = involved((args, kwargs), [])
+        if isinstance(why, Elsewhere):
+            table.merge(sizes, f"{info.name} {why}")
+        varying = {s for size in sizes for s in free(size) if not isinstance(s, Real)}
+        symbols = sorted(varying, key=lambda s: s.name)
+        for symbol in symbols if len(symbols) > 1 else ():
+            without = table.witness(symbol)
+            if without is not None:
+                with suppress(NoRule):
+                    check(without)
+                    table.fix([symbol], f"{info.name} {why}")
+        raise
 
 
 def fix(table: SymbolTable, info: OpInfo, args: tuple, kwargs: dict, why: str, failing: bool = False) -> None:
@@ -439,10 +474,12 @@ def _check_in_place(
         for a, b in zip(shape, args[0].spec.shape, strict=False):
             if a != b:
                 table.decide(Relation("==", a, b))
-    other = table.witness()
-    if other is not None:
-        try:
-            _answer_elsewhere(table, other, info, args, kwargs, concrete)
-        except NoRule as why:
-            _give_up(table, info, args, kwargs, why)
+
+    def check(other: Mapping[Symbol, int]) -> None:
+        _answer_elsewhere(table, other, info, args, kwargs, concrete)
+
+    try:
+        check_elsewhere(table, info, args, kwargs, table.witness(), check)
+    except NoRule as why:
+        fix(table, info, args, kwargs, str(why))
     return True

@@ -386,13 +386,18 @@ class SymbolTable:
 
     # -- other sizes -------------------------------------------------------------------------------------------
 
-    def witness(self) -> Env | None:
-        """Other sizes than this call's for which every fact holds: a second case to check answers with."""
+    def witness(self, kept: Symbol | None = None) -> Env | None:
+        """Other sizes than this call's for which every fact holds: a second case to check answers with.
+
+        `kept`: one that is to be as in this call.
+        """
+        if kept is not None:
+            return self._find_witness(kept)
         if self._witness is None:
             self._witness = self._find_witness()
         return self._witness
 
-    def _find_witness(self) -> Env | None:
+    def _find_witness(self, kept: Symbol | None = None) -> Env | None:
         roots = [s for s in self.hints if s not in self.known.solutions]
         rng = random.Random(len(roots))
         for attempt in range(_WITNESS_TRIES):
@@ -403,7 +408,8 @@ class SymbolTable:
                 value = hint + step if rng.random() < 0.7 else hint - step
                 low, high = (2, limits.hi) if symbol in self.unknown else (limits.lo, limits.hi)
                 value = max(value, low) if low is not None else value
-                env[symbol] = min(value, high) if high is not None else value
+                value = min(value, high) if high is not None else value
+                env[symbol] = hint if symbol is kept else value
             if all(env[s] == self.hints[s] for s in roots if self.ranges[s].lo != self.ranges[s].hi):
                 continue
             for symbol in self.hints:
