@@ -283,16 +283,14 @@ def check_elsewhere(
     other: Mapping[Symbol, int] | None,
     check: Callable[[Mapping[Symbol, int]], None],
 ) -> None:
-    """``check`` the operator for other sizes. Raises: NoRule; or Solved, with those made one that are equal in this
-    call, or with the one fixed that has to stay as it is."""
+    """``check`` the operator for other sizes. Raises: NoRule; or Solved, with the one fixed that has to stay as it is,
+    or with those made one that are equal in this call."""
     if other is None:
         return
     try:
         check(other)
     except NoRule as why:
         sizes = involved((args, kwargs), [])
-        if isinstance(why, Elsewhere):
-            table.merge(sizes, f"{info.name} {why}")
         varying = {s for size in sizes for s in free(size) if not isinstance(s, Real)}
         symbols = sorted(varying, key=lambda s: s.name)
         for symbol in symbols if len(symbols) > 1 else ():
@@ -301,6 +299,8 @@ def check_elsewhere(
                 with suppress(NoRule):
                     check(without)
                     table.fix([symbol], f"{info.name} {why}")
+        if isinstance(why, Elsewhere):
+            table.merge(sizes, f"{info.name} {why}")
         raise
 
 
