@@ -26,6 +26,7 @@ from tests.codegen.building import (
     reduced,
     reduction,
     row_major,
+    run_native,
     same,
 )
 
@@ -234,6 +235,62 @@ def test_strided_loads_and_stores_of_every_width(dtype: torch.dtype, target: Tar
         (20, 35), (), (Loop((), (store,)),), (), (BufferSpec(dtype, 700, "in"), BufferSpec(dtype, 700, "out"))
     )
     same(kernel, [x], target)
+
+
+@both
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool]
+)
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 19, 33])
+def test_nothing_beyond_the_last_element_is_written(dtype: torch.dtype, n: int, target: Target) -> None:
+    for wide in (torch.int64, torch.int32, torch.float32):
+        given = torch.arange(4, dtype=wide)
+        value = op("add", load(0, axis(0), wide), op("cast", axis(1), dtype=wide))
+        kernel = pointwise((4, n), op("cast", value, dtype=dtype), [(wide, 4)])
+        memory = torch.ones(4 * n + 64, dtype=dtype)
+        run_native(kernel, [given, memory], target)
+        assert torch.equal(memory[: 4 * n].view(4, n), (given[:, None] + torch.arange(n)).to(dtype))
+        assert torch.equal(memory[4 * n :], torch.ones(64, dtype=dtype))
+
+
+@both
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+)
+@pytest.mark.parametrize(
+    "shape", [(16, 16), (17, 33), (40, 50), (300, 70), (15, 100), (2, 32, 48), (3, 100, 15)]
+)
+def test_loads_that_lie_along_another_axis(
+    dtype: torch.dtype, shape: tuple[int, ...], target: Target
+) -> None:
+    *batch, rows, columns = shape
+    given = (torch.arange(math.prod(shape)) % 251).reshape(shape).to(dtype)
+    strides = (*row_major(shape)[:-2], 1, columns)  # of its transpose
+    turned = load(0, index(strides), dtype)
+    both = op("where", op("eq", turned, load(1, index(row_major((*batch, columns, rows))), dtype), dtype=torch.bool),
+              turned, const(1, dtype))  # fmt: skip
+    other = given.mT.contiguous()
+    other[..., ::3, :] = 0
+    for value, expected in (
+        (turned, given.mT),
+        (both, torch.where(given.mT == other, given.mT, torch.ones((), dtype=dtype))),
+    ):
+        kernel = pointwise((*batch, columns, rows), value, [(dtype, given.numel()), (dtype, given.numel())])
+        out = torch.zeros(*batch, columns, rows, dtype=dtype)
+        run_native(kernel, [given, other, out], target)
+        assert torch.equal(out, expected)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8])
+@pytest.mark.parametrize("n", [3, 16, 17, 64, 100])
+def test_backwards_and_every_other_element(dtype: torch.dtype, n: int, target: Target) -> None:
+    given = torch.arange(2 * n).to(dtype)
+    for strides, offset, expected in (((-1,), 2 * n - 1, given.flip(0)[:n]), ((2,), 1, given[1::2])):
+        kernel = pointwise((n,), load(0, index(strides, offset), dtype), [(dtype, 2 * n)])
+        out = torch.zeros(n, dtype=dtype)
+        run_native(kernel, [given, out], target)
+        assert torch.equal(out, expected)
 
 
 @both

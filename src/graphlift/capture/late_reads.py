@@ -156,6 +156,7 @@ class LateReads:
             if tracker is not None and id(tracker) not in seen:
                 seen.add(id(tracker))
                 if isinstance(tracker, Tracker) and _may_change(tracker):
+                    assert tracker.source is not None
                     self.beyond.append(tracker.source.name())
                 queue += _leads_on(tracker)
         return None if self.beyond or not self.guards else LateCheck(what, self.guards, self.values)

@@ -15,10 +15,11 @@ import torch
 from graphlift.codegen.llvm.affine import Indices, fits_int32
 from graphlift.codegen.llvm.ops import MEMORY, REGISTER, Emitter
 from graphlift.codegen.llvm.rowcache import RowCache, choose_cached
-from graphlift.codegen.llvm.schedule import Schedule, choose, stores_of
+from graphlift.codegen.llvm.schedule import Schedule, axis_stride, choose, stores_of, walk
 from graphlift.codegen.llvm.sizes import Sizes
 from graphlift.codegen.llvm.target import Target
 from graphlift.codegen.llvm.text import ELEMENT_BITS, MANGLED, Builder, Value
+from graphlift.codegen.llvm.tiles import turned, without_axis
 from graphlift.codegen.llvm.vmath import VectorMath
 from graphlift.lower.ir import Kernel, Node, Store
 from graphlift.shapes.expr import Expr, SizeLike
@@ -73,6 +74,8 @@ class Body:
         self.pointers = [self._base(k) for k in range(len(self.kernel.buffers))]
         self.loop_position = 0
         self.row_buffers: list[tuple[str, str]] = []  # on the stack, in use
+        self.tile_start: Value | None = None  # the task's first value of the tile axis
+        self.turned: dict[Node, str] = {}  # what holds the current tile of a load, turned
         self.cache = RowCache()
         if not self.empty:
             self.cache = choose_cached(self.kernel, self.schedule, self.varies, self._reads_written)
@@ -344,6 +347,8 @@ class Body:
             return (
                 value if condition is None or other is None else b.select(condition, *b.unify(value, other))
             )
+        if node in self.turned:
+            return self.emitter.from_memory(self._from_tile(node, kind), dtype)
         at = max(at, self.guard)
         active = self._both(b.splat(condition) if condition is not None else None, self.mask)
         vector = f"<{b.lanes} x {kind}>"
@@ -359,12 +364,68 @@ class Body:
                 arguments = f"ptr {{0}}, i32 {align}, {active.llvm} {{1}}, {vector} zeroinitializer"
                 template = f"call {vector} @{name}({arguments})"
                 raw = b.emit(kind, b.lanes, template, pointer, active, at=at, unique=fixed)
+        elif self.lane_stride(index) in (-1, 2) and active is None:
+            raw = self._picked(buffer, index, u, at, fixed)
         else:
             raw = self._gather(buffer, index, u, active, at, fixed)
         value = self.emitter.from_memory(raw, dtype)
         if condition is None or other is None:
             return value
         return b.select(b.splat(condition), value, b.splat(other))
+
+    def _picked(self, buffer: int, index: Node, u: int, at: int, fixed: bool) -> Value:
+        """Lanes that lie backwards, or at every other element: picked from what lies between the first and the last."""
+        b = self.b
+        kind = MEMORY[self.kernel.buffers[buffer].dtype]
+        last, stride = b.lanes - 1, self.lane_stride(index)
+        starts, picks = [-last], list(range(last, -1, -1))
+        if stride == 2:
+            # The second vector ends at the last lane's element: nothing beyond it may be read.
+            starts, picks = [0, last], [2 * k + (1 if 2 * k > last else 0) for k in range(b.lanes)]
+        first = self.lane_zero(index, u)
+        vectors = [
+            self._vector_at(buffer, b.inst("add", first, b.constant(k, "i64")), kind, at, fixed)
+            for k in starts
+        ]
+        return b.shuffle(vectors[0], vectors[-1], picks)
+
+    def _vector_at(self, buffer: int, first: Value, kind: str, at: int, fixed: bool) -> Value:
+        b = self.b
+        align = max(ELEMENT_BITS[kind] // 8, 1)
+        template = f"load <{b.lanes} x {kind}>, ptr {{0}}, align {align}"
+        return b.emit(kind, b.lanes, template, self._address(buffer, first), at=at, unique=fixed)
+
+    # --- tiles -----------------------------------------------------------------------------------------------
+
+    def read_tiles(self, tile: int, start: Value) -> None:
+        """Read what lies along the tile axis, from ``start`` on, for all lanes, and keep it turned."""
+        b = self.b
+        for node, _ in walk(self.kernel):
+            if node.op != "load" or len(node.args) > 1 or node.attr in self.written:
+                continue
+            index = node.args[0]
+            stride = self.lane_stride(index)
+            if stride is None or stride in (-1, 0, 1, 2) or axis_stride(index, tile) != 1:
+                continue
+            kind = MEMORY[self.kernel.buffers[node.attr].dtype]
+            first = b.inst("add", self.lane_zero(without_axis(index, tile), 0), start)
+            steps = [b.inst("mul", self._i64(stride), b.constant(k, "i64")) for k in range(b.lanes)]
+            rows = [
+                self._vector_at(node.attr, b.inst("add", first, step), kind, b.depth, True) for step in steps
+            ]
+            slot = self.turned[node] = b.alloca(f"[{b.lanes * b.lanes} x {kind}]")
+            for k, column in enumerate(turned(b, rows)):
+                pointer = b.emit("ptr", 0, f"getelementptr {kind}, ptr {slot}, i64 {k * b.lanes}")
+                b.effect(f"store {column.typed}, ptr {pointer.text}, align 4")
+
+    def _from_tile(self, node: Node, kind: str) -> Value:
+        b = self.b
+        assert self.schedule.tile is not None and self.tile_start is not None
+        row = b.inst("sub", self.axes[self.schedule.tile], self.tile_start)
+        at = b.inst("mul", row, self._i64(b.lanes))
+        pointer = b.emit("ptr", 0, f"getelementptr {kind}, ptr {self.turned[node]}, i64 {{0}}", at)
+        template = f"load <{b.lanes} x {kind}>, ptr {{0}}, align 4"
+        return b.emit(kind, b.lanes, template, pointer, at=b.depth, unique=True)
 
     def _gather(self, buffer: int, index: Node, u: int, active: Value | None, at: int, fixed: bool) -> Value:
         b = self.b

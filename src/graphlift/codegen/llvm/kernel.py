@@ -21,6 +21,7 @@ from graphlift.codegen.llvm.text import Builder, Value
 from graphlift.lower.ir import Kernel, Loop, Node
 from graphlift.shapes.expr import Expr, SizeLike
 
+_ONE = "@gl_one = global i32 1"  # not a constant to LLVM
 _CYCLES_PER_THREAD = 24_000  # about 8 microseconds: what waking another thread must be worth
 
 
@@ -99,6 +100,8 @@ class KernelWriter(Body):
         counts = [(k, self.sizes[k]) for k in s.tasks]
         if s.block and s.vector is not None:
             counts.append((-1, block_count(self.sizes[s.vector], s.block)))
+        if s.tile is not None:
+            counts.append((-2, block_count(self.sizes[s.tile], s.lanes)))
         counts = [(k, n) for k, n in counts if n != 1 or self.axes.setdefault(k, self._i64(0)) is None]
         rest = task
         for position, (k, n) in reversed(list(enumerate(counts))):
@@ -121,6 +124,8 @@ class KernelWriter(Body):
         if not whole:
             start = b.inst("mul", block, self._i64(s.block))
             stop = b.intrinsic("smin", b.inst("add", start, self._i64(s.block)), self._i64(size))
+        if s.tile is not None:
+            self.tile_start = b.inst("mul", self.axes[-2], self._i64(s.lanes))
         for k in s.scalar:
             self.axes[k] = self.open_loop(self._i64(0), self._i64(self.sizes[k]), 1)
         for position, loop in enumerate(self.kernel.loops):
@@ -152,8 +157,7 @@ class KernelWriter(Body):
         if not left:
             return
         if whole and isinstance(left, int) and left < s.lanes:
-            lanes = ", ".join(f"i1 {'true' if k < left else 'false'}" for k in range(s.lanes))
-            self.mask = Value(f"<{lanes}>", "i1", s.lanes, 0)
+            self.mask = self._first_lanes(left)
             self.open_if(Value("true", "i1", 0, 0))
             self._point(position, loop, [self._i64(full)])
             self.close()
@@ -166,6 +170,16 @@ class KernelWriter(Body):
             self._point(position, loop, [index])
             self.close()
         self.mask = None
+
+    def _first_lanes(self, count: int) -> Value:
+        """A mask of ``count`` lanes."""
+        b, lanes = self.b, self.schedule.lanes
+        if count == 1:
+            # LLVM 22 makes a narrowing masked store whose mask is known to be one lane a store of the wide element.
+            b.declarations.add(_ONE)
+            return b.inst("icmp slt", b.iota("i32"), b.emit("i32", 0, "load i32, ptr @gl_one"), kind="i1")
+        items = ", ".join(f"i1 {'true' if k < count else 'false'}" for k in range(lanes))
+        return Value(f"<{items}>", "i1", lanes, 0)
 
     def _lane_mask(self, index: Value, size: SizeLike) -> Value:
         b = self.b
@@ -256,6 +270,33 @@ class KernelWriter(Body):
     # --- one point of a loop ---------------------------------------------------------------------------------
 
     def _point(self, position: int, loop: Loop, bases: list[Value]) -> None:
+        """Fold and store at the lanes starting at each of ``bases``, for all of the task's values of the tile axis."""
+        start, tile = self.tile_start, self.schedule.tile
+        if start is None or tile is None:
+            self._values(position, loop, bases)
+            return
+        b, size, lanes = self.b, self.sizes[tile], self.schedule.lanes
+        end = b.inst("add", start, self._i64(lanes))
+        self.bases = bases
+        if self.mask is None:
+            whole = b.inst("icmp sle", end, self._i64(size), kind="i1")
+            self.open_if(whole)
+            self.read_tiles(tile, start)
+            self._along_tile(position, loop, bases, start, end)
+            self.turned = {}
+            self.close()
+            if not isinstance(size, Expr) and size % lanes == 0:
+                return
+            start = b.select(whole, end, start)
+        self._along_tile(position, loop, bases, start, b.intrinsic("smin", end, self._i64(size)))
+
+    def _along_tile(self, position: int, loop: Loop, bases: list[Value], start: Value, stop: Value) -> None:
+        assert self.schedule.tile is not None
+        self.axes[self.schedule.tile] = self.open_loop(start, stop, 1)
+        self._values(position, loop, bases)
+        self.close()
+
+    def _values(self, position: int, loop: Loop, bases: list[Value]) -> None:
         """Fold and store at the lanes starting at each of ``bases``; all values are computed before any store."""
         self.bases = bases
         self.loop_position = position if position >= 0 else len(self.kernel.loops)

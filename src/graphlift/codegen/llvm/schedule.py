@@ -14,6 +14,7 @@ import torch
 
 from graphlift.codegen.llvm.affine import Indices, axis_node, is_pointwise
 from graphlift.codegen.llvm.target import Target
+from graphlift.codegen.llvm.tiles import tile_axis
 from graphlift.codegen.llvm.vmath import INLINE_FLOAT, SLEEF
 from graphlift.data import dataclass
 from graphlift.lower.ir import Kernel, Node, Store
@@ -27,8 +28,9 @@ class Schedule:
     ``block`` is how many elements of an outer vector axis make one task (0: the vector axis is an inner one, or
     there is none); ``scalar`` are outer axes looped over inside a task. ``columns`` says that lanes hold separate
     outer points with whole reductions each, so that nothing is folded across lanes. ``masked``: every step of the
-    vector axis is taken under a mask, so that there is one body only. What is chosen by sizes goes by the hints of
-    those that vary.
+    vector axis is taken under a mask, so that there is one body only. ``tile``: an outer axis, of which a task has
+    ``lanes`` values and goes through them inside each step of the vector axis, as some loads lie along it. What is
+    chosen by sizes goes by the hints of those that vary.
     """
 
     lanes: int
@@ -39,6 +41,7 @@ class Schedule:
     unroll: int = 1
     columns: bool = False
     masked: bool = False
+    tile: int | None = None
     task_count: SizeLike = 1
     cycles_per_point: float = 0.0
     cycles_per_row: float = 0.0  # of outer points
@@ -76,7 +79,7 @@ def stores_of(kernel: Kernel) -> Iterator[tuple[Store, bool]]:
         yield store, False
 
 
-def axis_stride(index: Node, axis: int) -> int | None:
+def axis_stride(index: Node, axis: int) -> SizeLike | None:
     """How far the index moves per step of ``axis``; None where that is not constant."""
     if index.op == "axis":
         return int(index.attr == axis)
@@ -91,8 +94,8 @@ def axis_stride(index: Node, axis: int) -> int | None:
             return -strides[0]
         if index.op == "mul":
             for this, other in (index.args, index.args[::-1]):
-                if this.op == "const":
-                    return int(this.attr) * (axis_stride(other, axis) or 0)
+                if this.op in ("const", "size") and (stride := axis_stride(other, axis)) is not None:
+                    return stride * (int(this.attr) if this.op == "const" else this.attr)
             return 0 if strides == [0, 0] else None
         return strides[0] + strides[1] * (-1 if index.op == "sub" else 1)
     return 0 if not uses_axis(index, axis) else None
@@ -219,6 +222,13 @@ def _exact_unroll(size: int, lanes: int, limit: int) -> int:
 
 def _pointwise(kernel: Kernel, lanes: int, vector: int) -> Schedule:
     size = kernel.outer[vector]
+    loads = [node for node, _ in walk(kernel) if node.op == "load" and len(node.args) == 1]
+    stores = [store for store, _ in stores_of(kernel)]
+    if len(kernel.loops) == 1 and not kernel.epilogue and all(store.mode == "set" for store in stores):
+        tile = tile_axis(kernel, loads, vector, lanes, axis_stride)
+        if tile is not None:
+            others = tuple(k for k in range(len(kernel.outer)) if k not in (vector, tile))
+            return Schedule(lanes, vector, others, block=16 * lanes, tile=tile)
     unroll, masked = _unroll(kernel, vector, lanes, min(2, _body_limit(kernel)))
     step = lanes * unroll
     whole = isinstance(size, int) and size <= 4096
@@ -241,6 +251,8 @@ def _finish(kernel: Kernel, target: Target, schedule: Schedule) -> Schedule:
     count = math.prod([sizes[k] for k in schedule.tasks])
     if schedule.block and schedule.vector is not None:
         count = count * block_count(sizes[schedule.vector], schedule.block)
+    if schedule.tile is not None:
+        count = count * block_count(sizes[schedule.tile], schedule.lanes)
     per_point = sum(node_cycles(node) for node, in_loop in walk(kernel) if in_loop)
     per_row = sum(node_cycles(node) for node, in_loop in walk(kernel) if not in_loop)
     factor = 1.0 / schedule.lanes if schedule.vector is not None else 1.0
