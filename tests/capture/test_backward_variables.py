@@ -387,3 +387,46 @@ def test_backward(program: Callable[[Tensor], Any], backend: str) -> None:
     compiled = graphlift.compile(program, backend=backend, fullgraph=program in ONE_GRAPH)
     for _ in range(2):
         assert _outcome(compiled, backend == "eager") == _outcome(program, backend == "eager")
+
+
+class Collector:
+    """What code around a model keeps in a variable of a module."""
+
+    found: Any = None
+    factor = 3.0
+
+
+collector, fixed = Collector(), Collector()
+
+
+class WithOneAttribute(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * fixed.factor
+
+
+def collecting(x):
+    """Which changes, as nothing that the backward looks at does."""
+    collector.found = {}
+    y = WithOneAttribute.apply(x)
+    found = collector.found
+    found["y"] = y.detach()
+    collector.found = None
+    return y, found
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "auto"])
+def test_what_a_backward_does_not_look_at_may_change(backend, monkeypatch):
+    compiled = graphlift.compile(collecting, backend=backend, fullgraph=True)
+    for factor in (3.0, 3.0, 5.0):
+        monkeypatch.setattr(fixed, "factor", factor)
+        x, other = (torch.arange(3.0).requires_grad_() for _ in range(2))
+        (y, found), (wanted, kept) = compiled(x), collecting(other)
+        y.sum().backward()
+        wanted.sum().backward()
+        assert torch.equal(x.grad, other.grad) and torch.equal(found["y"], kept["y"])
+        assert collector.found is None

@@ -672,3 +672,13 @@ def test_shapes_are_joined_with_tuples_of_integers(other) -> None:
 def test_a_size_that_an_operator_needs_is_fixed_alone(fn: Any, inputs: Callable[[int], Any]) -> None:
     """The other sizes that it sees vary on."""
     assert compiles(fn, [inputs(n) for n in SIZES], dynamic=True) == 1
+
+
+def shared_heads(q, k):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+
+def test_attention_with_shared_heads() -> None:
+    calls = [(torch.randn(b, 4, n, 8), torch.randn(b, 2, n + 1, 8)) for b, n in ((2, 5), (3, 6), (4, 9))]
+    assert compiles(shared_heads, calls) == 2
+    assert compiles(shared_heads, calls, dynamic=True) == 1

@@ -92,6 +92,8 @@ class LateReads:
         self.cap = cap
         self.guards: dict[Guard, None] = {}
         self.found: list[tuple[DictVar | CellVar, Any]] = []
+        #: The dictionaries and cells from outside that it looks into.
+        self.owners: dict[int, DictVar | CellVar] = {}
         self.beyond: list[str] = []  # what cannot be looked up later
         self.values = False
 
@@ -109,6 +111,7 @@ class LateReads:
         """A key of a dictionary from outside is looked up."""
         source = var.source
         assert source is not None and var.real is not None
+        self.owners[id(var)] = var
         if isinstance(key, TrackerKey) or id(key) in self.cap.made:
             self.beyond.append(f"keys of {source.name()}")
             return
@@ -125,6 +128,7 @@ class LateReads:
         """All keys of a dictionary from outside are looked at."""
         assert var.source is not None and var.real is not None
         source, keys = var.source, tuple(dict.keys(var.real))
+        self.owners[id(var)] = var
         self._note(source, lambda: DictKeys(source, keys), None, bool(var.log))
         for key in keys:
             self.key(var, key)
@@ -132,6 +136,7 @@ class LateReads:
     def cell(self, cell: CellVar) -> None:
         """A cell from outside is read."""
         assert cell.source is not None
+        self.owners[id(cell)] = cell
         contents = CellContents(cell.source)
         value = None if cell.written else cell.real.cell_contents
         self._note(contents, lambda: _is(contents, value), value, cell.written)
@@ -146,10 +151,13 @@ class LateReads:
         """What is in a slot, or a tensor itself has, is read."""
         self.beyond.append(source.name())
 
+    def met(self) -> list[Any]:
+        """What it read."""
+        return [c.content if isinstance(c, CellVar) else c.known.get(key) for c, key in self.found]
+
     def check(self, what: str, roots: Iterable[Tracker]) -> LateCheck | None:
         """The check; None where nothing was looked at, or something that cannot be checked (in ``beyond``)."""
-        found = [c.content if isinstance(c, CellVar) else c.known.get(key) for c, key in self.found]
-        queue: list[Any] = [*roots, *found]
+        queue: list[Any] = [*roots, *self.met()]
         seen: set[int] = set()
         while queue:
             tracker = queue.pop()
@@ -158,7 +166,7 @@ class LateReads:
                 if isinstance(tracker, Tracker) and _may_change(tracker):
                     assert tracker.source is not None
                     self.beyond.append(tracker.source.name())
-                queue += _leads_on(tracker)
+                queue += leads_on(tracker)
         return None if self.beyond or not self.guards else LateCheck(what, self.guards, self.values)
 
 
@@ -193,7 +201,7 @@ def _may_change(tracker: Any) -> bool:
     return kind is SetVar and tracker.cls is set
 
 
-def _leads_on(tracker: Any) -> Iterable[Any]:
+def leads_on(tracker: Any) -> Iterable[Any]:
     """What is reached without a read that was noted: through objects of the region, and what never changes."""
     outside = getattr(tracker, "real", None) is not None or getattr(tracker, "obj", None) is not None
     return () if outside else parts(tracker)

@@ -26,7 +26,7 @@ from .endings import parts
 from .frame import Frame, GeneratorVar, IteratorVar
 from .graph import GraphBuilder
 from .graph_values import to_graph
-from .late_reads import LateCheck, LateReads
+from .late_reads import LateCheck, LateReads, leads_on
 from .trackers import (
     CellVar,
     ConstVar,
@@ -173,7 +173,7 @@ def trace(
             raise Break(
                 "unsupported-call", f"{what} looks at {reads.beyond[0]}, which may change before it is called"
             )
-        cap.looked_at.append((what, Contents(cap, reachable).keep_inside(), cap.break_step()))
+        cap.looked_at.append((what, Contents(cap, reachable, reads).keep_inside(), cap.break_step()))
     graph = builder.graph
     graph.output(outputs)
     _placeholders_in_order(graph, [inner for _, inner in builder.lifted.values()])
@@ -245,13 +245,21 @@ def _updates_statistics(node: fx.Node) -> bool:
 
 
 class Contents:
-    """What the containers, objects and cells reachable from some trackers hold at a moment."""
+    """What the containers, objects and cells reachable from some trackers hold at a moment.
 
-    def __init__(self, cap: Capture, roots: Iterable[Tracker]) -> None:
+    ``reads``: of what comes from outside, only what was looked at; else whatever a function may come to.
+    """
+
+    def __init__(self, cap: Capture, roots: Iterable[Tracker], reads: LateReads | None = None) -> None:
         self.cap = cap
         self.held: list[tuple[Any, Any]] = []
         seen: set[int] = set()
-        queue = [*roots, *cap.globals_memo.values(), *(t for _, t, _ in cap.made.values() if t is not None)]
+        queue = [*roots, *(t for _, t, _ in cap.made.values() if t is not None)]
+        queue += cap.globals_memo.values() if reads is None else reads.met()
+        if reads is not None:
+            self.held += [
+                (owner, held) for owner in reads.owners.values() if (held := _contents(owner)) is not None
+            ]
         self.classes = [(c, dict(vars(c))) for c, _, _ in cap.made.values() if isinstance(c, type)]
         while queue:
             tracker = queue.pop()
@@ -264,7 +272,7 @@ class Contents:
             held = _contents(tracker)
             if held is not None:
                 self.held.append((tracker, held))
-            queue += parts(tracker)
+            queue += parts(tracker) if reads is None else leads_on(tracker)
             if type(tracker) is ConstVar and tracker.source is not None:
                 queue += [cap.memo[id(cell)] for cell in _cells_of(tracker.value) if id(cell) in cap.memo]
 

@@ -487,19 +487,24 @@ def _batch_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
 # -- attention ---------------------------------------------------------------------------------------------------
 
 
-@_row("_scaled_dot_product_flash_attention_for_cpu")
+@row("_scaled_dot_product_flash_attention_for_cpu")
 def _attention(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     query, key, value = (args[k].spec.shape for k in range(3))
-    batch = broadcast(table, [query[:2], key[:2], value[:2]])
-    require_equal(table, key[2], value[2])
-    require_equal(table, query[3], key[3])
+    for a, b in (
+        (query[0], key[0]),
+        (key[0], value[0]),
+        (key[1], value[1]),
+        (key[2], value[2]),
+        (query[3], key[3]),
+    ):
+        require_equal(table, a, b)  # several heads of the query may share one of the keys
     mask = kwargs.get("attn_mask")
     if mask is not None:
-        broadcast(table, [(*batch, query[2], key[2]), mask.spec.shape])
-    return (*batch, query[2], value[3]), (*batch, query[2])
+        broadcast(table, [(*query[:3], key[2]), mask.spec.shape])
+    return (*query[:3], value[3]), query[:3]
 
 
-@_row("_scaled_dot_product_flash_attention_for_cpu_backward")
+@row("_scaled_dot_product_flash_attention_for_cpu_backward")
 def _attention_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return tuple(args[k].spec.shape for k in (1, 2, 3))
 
