@@ -487,7 +487,7 @@ def _batch_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
 # -- attention ---------------------------------------------------------------------------------------------------
 
 
-@row("_scaled_dot_product_flash_attention_for_cpu")
+@_row("_scaled_dot_product_flash_attention_for_cpu")
 def _attention(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     query, key, value = (args[k].spec.shape for k in range(3))
     for a, b in (
@@ -504,7 +504,7 @@ def _attention(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return (*query[:3], value[3]), query[:3]
 
 
-@row("_scaled_dot_product_flash_attention_for_cpu_backward")
+@_row("_scaled_dot_product_flash_attention_for_cpu_backward")
 def _attention_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return tuple(args[k].spec.shape for k in (1, 2, 3))
 
