@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -45,6 +47,32 @@ def test_max_pool(window: str, kind: str) -> None:
     expected = pool(x)
     torch.testing.assert_close(values, expected[0], equal_nan=True, rtol=0, atol=0)
     assert torch.equal(positions, expected[1])
+
+
+@pytest.mark.parametrize(
+    "kernel, stride, padding", [(2, None, 0), (3, 1, 1), (3, 2, 1), ((2, 3), 2, (1, 0)), ((1, 3), (2, 1), 0)]
+)
+@pytest.mark.parametrize(
+    "ceiling, padding_counts, divisor",
+    [(False, True, None), (True, True, None), (False, False, None), (True, False, None), (True, True, 5)],
+)
+@pytest.mark.parametrize("kind", ["plain", "nan"])
+def test_avg_pool(
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceiling: bool,
+    padding_counts: bool,
+    divisor: int | None,
+    kind: str,
+) -> None:
+    def pool(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.avg_pool2d(x, kernel, stride, padding, ceiling, padding_counts, divisor)
+
+    x = pictures(kind)
+    plan = check(pool, x)
+    assert not externs(plan)
+    torch.testing.assert_close(load(plan)([x])[0], pool(x), equal_nan=True, rtol=0, atol=0)
 
 
 def test_channels_last_keeps_its_layout() -> None:

@@ -143,6 +143,7 @@ CASES = {
     "convolution": Case(
         lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2), "n 3 h w", "4 3 3 3"
     ),
+    "average": Case(lambda x: F.avg_pool2d(x, 3, 2, 1, True, False), "n 3 h w", externs=0),
     "batch_norm": Case(
         lambda x, m, v: F.batch_norm(x, m, v, training=False).relu(), "n 4 h w", "4", "4",
         makers={2: lambda *s: torch.rand(s) + 1},
