@@ -196,8 +196,12 @@ def handling_on(text: str) -> Any:
     return number + 1
 
 
-def generator() -> Any:
-    yield 1
+async def coroutine() -> Any:
+    return 1
+
+
+def delegating(items: Any) -> Any:
+    yield from items
 
 
 def refused(code: CodeType, index: int, layout: FrameLayout) -> str:
@@ -210,7 +214,9 @@ def refused(code: CodeType, index: int, layout: FrameLayout) -> str:
 
 
 def test_refusals_have_reasons() -> None:
-    assert "generator" in refused(generator.__code__, 2, FrameLayout((), ()))
+    assert "coroutine" in refused(coroutine.__code__, 2, FrameLayout((), ()))
+    send = next(at.index for at in decode(delegating.__code__).instrs if at.op == "SEND")
+    assert "yield from" in refused(delegating.__code__, send, FrameLayout((True, True), ("items",)))
     module = compile("x = 1\ny = x", "<m>", "exec")
     assert "module" in refused(module, 2, FrameLayout((), ()))
     for bad in (lambda: resume_code(branching.__code__, 999, FrameLayout((), ())),

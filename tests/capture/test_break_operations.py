@@ -6,6 +6,7 @@ values, effects in order, exceptions with their lines, all as eager; and the num
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import sys
@@ -201,6 +202,48 @@ class DeletingAll(Operand):
         self.act(f"delattr {name}")
 
 
+class Giving(Answer):
+    """What is iterated over, and functions that builtins call again and again."""
+
+    def items(self) -> Any:
+        for given in range(2):
+            yield self.act("item", given)
+            LOG.append(("gave", given))
+
+    def body(self) -> Any:
+        for given in range(2):
+            y = vars(self)["x"] + given
+            LOG.append(("body", "before"))
+            graphlift.graph_break()
+            LOG.append(("body", "after"))
+            yield WAYS[vars(self)["way"]](y * 2)
+
+    def tried(self) -> Any:
+        for given in range(2):
+            try:
+                y = self.act("tried", given)
+                LOG.append("inside")
+                yield y
+            except (ValueError, TypeError) as error:
+                LOG.append((type(error), str(error)))
+            finally:
+                LOG.append("closed")
+
+    def refusing(self) -> Any:
+        try:
+            print(end=vars(self)["x"] is None or 3)  # type: ignore[call-overload]
+        except TypeError as error:
+            LOG.append((type(error), str(error)))
+            yield 5
+        yield self.act("after")
+
+    def rank(self, given: int) -> Any:
+        return -given if self.act("rank", given) is not None else 0
+
+    def joined(self, left: Any, right: Any) -> Any:
+        return self.act("joined", right)
+
+
 class Inherited(Operand):
     """It reaches over itself for what `Operand` has."""
 
@@ -328,11 +371,32 @@ FORMS: dict[str, tuple[Any, str]] = {
     "del item": (Deleting, "del t[0]"),
     "super": (Inherited, "r = t.own"),
     "method of super": (Inherited, "r = t.calls()"),
+    "for generator": (Giving, "for r in t.items(): LOG.append('round')"),
+    "for body": (Giving, "for r in t.body(): LOG.append('round')"),
+    "left loop": (Giving, "for r in t.body(): break"),
+    "for tried": (Giving, "for r in t.tried(): LOG.append('round')"),
+    "for refusing": (Giving, "for r in t.refusing(): LOG.append('round')"),
+    "generator kept": (Giving, "g = t.body()\n{indent}r = [next(g), next(g, None), next(g, None)]"),
+    "loop over kept": (Giving, "g = t.body()\n{indent}r = [0 for r in g]"),
+    "list of generator": (Giving, "r = list(t.items())"),
+    "tuple of body": (Giving, "r = tuple(t.body())"),
+    "sum of generator": (Giving, "r = sum(t.items())"),
+    "any of body": (Giving, "r = any(v is None for v in t.body())"),
+    "generator expression": (Giving, "r = sum(t.rank(i) for i in range(2))"),
+    "all of expression": (Giving, "r = all(t.rank(i) is None for i in [1, 2])"),
+    "delegated": (Giving, "r = list((lambda: (yield from t.body()))())"),
+    "enumerated": (Giving, "for i, r in enumerate(t.body()): LOG.append(i)"),
+    "sorted": (Giving, "r = sorted([2, 1, 3], key=t.rank)"),
+    "sorted by function": (Giving, "r = sorted([2, 1, 3], key=lambda i: t.rank(i), reverse=True)"),
+    "max": (Giving, "r = max([2, 1], key=t.rank)"),
+    "min": (Giving, "r = min(2, 1, key=lambda i: t.rank(i))"),
+    "reduce": (Giving, "r = reduce(t.joined, [0, 1, 2])"),
+    "reduce with a start": (Giving, "r = reduce(t.joined, range(2), x)"),
     "argument": (Operand, "r = torch.stack([t.prop * 1, x])"),
     "nested": (Operand, "r = t[t.prop, 1 if t else 2]"),
 }
 #: Forms whose result leads to others, and those that have two breaks.
-DEEPER = {"and", "while", "nested", "init", "new"}
+DEEPER = {"and", "while", "nested", "init", "new", *(form for form in FORMS if FORMS[form][0] is Giving)}
 
 AROUND = {
     "bare": "{form}",
@@ -374,7 +438,7 @@ def made(form: str, around: str) -> FunctionType:
     filename = f"{GENERATED}/{form}/{around}"
     text = source(form, around)
     linecache.cache[filename] = len(text), None, text.splitlines(True), filename
-    space: dict[str, Any] = {"torch": torch, "LOG": LOG, "of_what": of_what}
+    space: dict[str, Any] = {"torch": torch, "LOG": LOG, "of_what": of_what, "reduce": functools.reduce}
     exec(compile(text, filename, "exec"), space)
     return space["inner"]  # type: ignore[no-any-return]
 

@@ -25,7 +25,9 @@ from graphlift.frame import _frame
 
 _OP = _opcode.opmap
 _CO_VARARGS, _CO_VARKEYWORDS = 0x4, 0x8
-_CO_OPTIMIZED, _CO_GENERATORS = 0x1, 0x20 | 0x80 | 0x200
+_CO_OPTIMIZED, _CO_GENERATOR, _CO_COROUTINES = 0x1, 0x20, 0x80 | 0x200
+#: Set for stubs of generators alone: a StopIteration that leaves one becomes a RuntimeError.
+_CO_GENERATOR_STOP = 0x800000
 
 
 class ContinuationUnsupported(Exception):
@@ -134,7 +136,7 @@ LEADING: dict[str, str] = {
         PUSH,
     ),
     **dict.fromkeys("STORE_ATTR STORE_SUBSCR STORE_SLICE DELETE_ATTR DELETE_SUBSCR".split(), DROP),
-    **dict.fromkeys("UNARY_NOT TO_BOOL POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE".split(), AGAIN),
+    **dict.fromkeys("UNARY_NOT TO_BOOL POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE FOR_ITER".split(), AGAIN),
 }
 
 
@@ -165,9 +167,18 @@ def code_after(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     """
     info = decode(code)
     at = info.instrs[index]
-    if LEADING.get(at.op) is DROP or at.handler is not None or info.cells:
+    own = at.handler is not None and info.instrs[at.handler.target].op != "CALL_INTRINSIC_1"
+    if LEADING.get(at.op) is DROP or own or info.cells:
         raise ContinuationUnsupported(f"{at.op} of {code.co_qualname} cannot go on with a value")
     return resume_code(code, *_after(info, at, under_way(code, index, layout)))
+
+
+def read_after(code: CodeType, index: int) -> frozenset[str]:
+    """The locals that may be read by what follows the instruction at `index`."""
+    info = decode(code)
+    at = info.instrs[index]
+    ahead = reachable(info, tuple(target for target, _ in successors(at.op, at.arg, index)))
+    return frozenset(at.arg for at in map(info.instrs.__getitem__, ahead) if at.op.startswith("LOAD_FAST"))
 
 
 def rest_code(code: CodeType, index: int, layout: FrameLayout, inner: CodeType) -> CodeType:
@@ -207,12 +218,14 @@ def _cached(kind: str, code: CodeType, index: int, layout: FrameLayout) -> CodeT
 
 def _check(code: CodeType, index: int, layout: FrameLayout) -> None:
     info = decode(code)
-    if code.co_flags & _CO_GENERATORS:
-        raise ContinuationUnsupported("a generator or coroutine cannot be entered in the middle")
+    if code.co_flags & _CO_COROUTINES:
+        raise ContinuationUnsupported("a coroutine cannot be entered in the middle")
     if not code.co_flags & _CO_OPTIMIZED:
         raise ContinuationUnsupported("module and class bodies keep their names in a dictionary")
     if not 0 <= index < len(info.instrs):
         raise ValueError(f"{code.co_qualname} has no instruction {index}")
+    if info.instrs[index].op == "SEND":
+        raise ContinuationUnsupported("inside a yield from")
     unknown = set(layout.locals) - set(info.locals)
     if unknown:
         raise ValueError(f"{code.co_qualname} has no plain local {', '.join(sorted(unknown))}")
@@ -276,8 +289,11 @@ def _cover(at: Instr) -> Cover | None:
 class _Writer:
     """The stream of a continuation under construction."""
 
-    def __init__(self, code: CodeType, info: CodeInfo, frame: _Frame) -> None:
+    def __init__(self, code: CodeType, info: CodeInfo, frame: _Frame, *, is_stub: bool = False) -> None:
         self.code, self.info, self.frame = code, info, frame
+        self.flags = code.co_flags & ~(_CO_VARARGS | _CO_VARKEYWORDS | _CO_GENERATOR_STOP)
+        if is_stub and self.flags & _CO_GENERATOR:  # a plain function, which ends before the next `yield`
+            self.flags = self.flags & ~_CO_GENERATOR | _CO_GENERATOR_STOP
         self.stream: list[Item | Label] = []
         self.consts = list(code.co_consts)
         self.stack_size = code.co_stacksize
@@ -325,6 +341,9 @@ class _Writer:
             self.put("MAKE_CELL", frame.cell[name], at)
             self.put(TABLE.load_cell, frame.given[name], at)
             self.put("STORE_FAST", frame.cell[name], at)
+        if self.flags & _CO_GENERATOR:
+            self.put("RETURN_GENERATOR", 0, at)
+            self.put("POP_TOP", 0, at)
         self.put("RESUME", 0, at)
         if frame.displaced:
             first = self.code.co_varnames[0]
@@ -350,6 +369,8 @@ class _Writer:
     def handlers(self, inside: list[int], left: dict[int, Stack]) -> None:
         """The handlers that an exception reaches; where they are left, the frame is handed over as it is."""
         for index in sorted([*inside, *left]):
+            if self.flags & _CO_GENERATOR_STOP and self.info.instrs[index].op in _LEAVES_GENERATOR:
+                raise ContinuationUnsupported("inside a handler in which the generator is left")
             if index in left:
                 self.stream.append(Label(index))
                 self._hand_over_live(index, left[index])
@@ -418,7 +439,8 @@ class _Writer:
         if LEADING.get(at.op) == DROP:
             kept = FrameLayout((*kept.stack, True), kept.locals)
         self._store_stack(len(kept.stack), at)
-        returned = _returned(self.info, rest.index) if LEADING.get(at.op, PUSH) == PUSH else None
+        ends = LEADING.get(at.op, PUSH) == PUSH and not self.code.co_flags & _CO_GENERATOR
+        returned = _returned(self.info, rest.index) if ends else None
         follow = (returned or None) if returned is not None else way.resume
         self._return_call(_frame.hand_over_call, (follow, rest), self._live_values(kept), at)
 
@@ -478,7 +500,7 @@ class _Writer:
             co_varnames=frame.varnames,
             co_cellvars=frame.own_cells,
             co_freevars=frame.cells,
-            co_flags=code.co_flags & ~(_CO_VARARGS | _CO_VARKEYWORDS),
+            co_flags=self.flags,
             co_consts=tuple(self.consts),
             co_stacksize=self.stack_size + 1,
             co_code=assembled.code,
@@ -567,12 +589,12 @@ class _Exit:
 def _make_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType:
     info = decode(code)
     at = info.instrs[index]
-    run = _native_run(info, index)
+    run = _native_run(info, index, bool(code.co_flags & _CO_GENERATOR))
     exits = list(_exits(code, info, run, layout))
     inside, left = handler_region(code, at.handler, layout.stack) if at.handler else ([], {})
     shapes = [layout.stack, *(way.layout.stack for way in exits), *left.values()]
     temps = max(len(shape) for shape in shapes)
-    writer = _Writer(code, info, _Frame(code, layout, temps))
+    writer = _Writer(code, info, _Frame(code, layout, temps), is_stub=True)
     writer.prologue(layout, at)
     for step in run:
         if step >= info.entry:
@@ -596,7 +618,7 @@ def _make_call_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType
     onward, after = _after(info, at, layout)
     inside, left = handler_region(code, at.handler, layout.stack) if at.handler else ([], {})
     temps = max(len(shape) for shape in (layout.stack, after.stack, *left.values())) + 1
-    writer = _Writer(code, info, _Frame(code, layout, temps))
+    writer = _Writer(code, info, _Frame(code, layout, temps), is_stub=True)
     writer.prologue(layout, at)
     writer.callee(index, at)
     rest = CallRest(weakref.ref(code), index, layout, placeholders(code, index))
@@ -607,11 +629,13 @@ def _make_call_stub(code: CodeType, index: int, layout: FrameLayout) -> CodeType
     return made
 
 
+#: What a stub of a generator cannot do in its stead.
+_LEAVES_GENERATOR = frozenset(("RETURN_VALUE", "YIELD_VALUE"))
 #: What may stand between the instruction at which a frame broke and its return, for the stub to run it all.
 _TRIVIAL = frozenset(("NOP", "POP_TOP", "LOAD_CONST", "LOAD_FAST", "STORE_FAST"))
 
 
-def _native_run(info: CodeInfo, index: int) -> range:
+def _native_run(info: CodeInfo, index: int, generates: bool) -> range:
     """The instructions run natively: one, and after it MAKE_CELL where a cell's slot was just emptied.
 
     A frame that has nothing more to do than to return does that too.
@@ -619,7 +643,7 @@ def _native_run(info: CodeInfo, index: int) -> range:
     at = info.instrs[index]
     if at.op == "SAVE_CELL":
         return range(index, index + 2)
-    if at.op not in JUMPS and at.op not in NO_FALLTHROUGH:
+    if at.op not in JUMPS and at.op not in NO_FALLTHROUGH and not generates:
         end = index + 1
         while info.instrs[end].op in _TRIVIAL:
             end += 1

@@ -562,7 +562,8 @@ class Capture:
                 break
             if depth and not can_continue(frame.code, frame.pc):
                 break
-            step = frame.step
+            if not frame.is_polyfill:
+                step = frame.step
         return step
 
     # --- constants leaving it --------------------------------------------------------------------------------------

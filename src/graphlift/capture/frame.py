@@ -19,6 +19,7 @@ from ..bytecode import JUMPS, LEADING, CodeInfo, ResumePoint, decode, origin
 from ..data import dataclass
 from ..frame import Callee
 from ..guards import Attr, Const, DictItem, IdIs, SeqItem, Source
+from . import polyfills
 from .breaks import Break, Exhausted, Raised, Stopped
 from .capture import DIRECT, Capture, Link, NotConst
 from .endings import catches_exit
@@ -128,6 +129,11 @@ class Frame:
         """Whether it is the function that stands for a compiled module, method or object: no code of the user's."""
         real = self.globals_var.real
         return self.is_root and real is not None and real.get("__name__") == "graphlift.api"
+
+    @property
+    def is_polyfill(self) -> bool:
+        """Whether it stands for a loop of C: it is no frame of the program's."""
+        return not self.is_root and self.code.co_filename == polyfills.__file__
 
     def trace_line(self) -> str:
         """Its line of a traceback; kept until the frame moves on, as each operation of a callee asks for it."""
@@ -344,28 +350,37 @@ class IteratorVar(Tracker):
 
 
 class GeneratorVar(IteratorVar):
-    """A generator object: a frame that is resumed at each `next`; ``born``: the step that made it."""
+    """A generator object: a frame that is resumed at each `next`; ``born``: the step that made it.
 
-    __slots__ = ("born", "done", "frame", "running", "started")
+    ``midway``: a break left it running, and the next step goes on from there.
+    """
+
+    __slots__ = ("born", "done", "frame", "midway", "running", "started")
 
     def __init__(self, frame: Frame, born: int) -> None:
         self.source = None
         self.frame = frame
         self.born = born
         self.started = False
-        self.running = False
+        self.running = self.midway = False
         self.done = False
 
     def next(self, cap: Capture) -> Tracker:
         return self.resume(cap, NONE)
 
-    def resume(self, cap: Capture, sent: Tracker) -> Tracker:
-        """Go on with ``sent`` as the value of the suspended yield; raises Exhausted when the generator returns."""
+    def resume(self, cap: Capture, sent: Tracker, link: Link | None = None) -> Tracker:
+        """Go on with ``sent`` as the value of the suspended yield; raises Exhausted when the generator returns.
+
+        ``link``: whoever resumes it takes the generator itself, where a break leaves it running.
+        """
+        self.frame.link = link
         if self.running:
             raise cap.raise_(ValueError, "generator already executing")
         if self.done:
             raise Exhausted
-        if self.started:
+        if self.midway:
+            self.midway = False
+        elif self.started:
             self.frame.push(sent)
         elif not (type(sent) is ConstVar and sent.value is None):
             raise cap.raise_(TypeError, "can't send non-None value to a just-started generator")
@@ -757,7 +772,7 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
     enter(frame, point, values, cells, cap)
     value: Tracker | None
     try:
-        _, value = frame.run(cap)
+        value = _left_generator(cap, frame) or frame.run(cap)[1]
     except Raised as raised:
         if not attribute:
             raise
@@ -767,6 +782,16 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
         value = _go_on(cap, step, value, steps[index + 1 :], link)
     assert value is not None
     return value
+
+
+def _left_generator(cap: Capture, frame: Frame) -> GeneratorVar | None:
+    """The generator whose frame a break left running: whoever iterated over it asks it again."""
+    if not frame.code.co_flags & inspect.CO_GENERATOR:
+        return None
+    made = GeneratorVar(frame, cap.break_step())
+    made.started = made.midway = True
+    cap.generators.append(made)
+    return made
 
 
 def _go_on(
@@ -779,7 +804,7 @@ def _go_on(
     point, frame = _frame_at(cap, first.value, operands[0].value)
     frame.link = Link(steps=later) if link is DIRECT else None
     enter(frame, point, [*operands[1:], value], [], cap)
-    _, made = frame.run(cap)
+    made = _left_generator(cap, frame) or frame.run(cap)[1]
     assert made is not None
     return made
 

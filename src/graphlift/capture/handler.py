@@ -33,6 +33,7 @@ from ..bytecode import (
     decode,
     origin,
     placeholders,
+    read_after,
 )
 from ..collector import collector_paused
 from ..errors import GraphBreakError, GraphliftError
@@ -86,7 +87,6 @@ from . import (  # noqa: F401  (they fill the table of rules)
     operator_rules,
     optim_rules,
     override_rules,
-    polyfills,
     private,
     script_rules,
     size_rules,
@@ -764,7 +764,7 @@ def _handover(residual: Residual, frames: list[Frame]) -> str:
     stand for loops of C: they have no stub, but go on with the value of what they called.
     """
     frame = frames[-1]
-    if _is_polyfill(frame):
+    if frame.is_polyfill:
         raise ContinuationUnsupported(f"{frame.code.co_qualname} is no frame of the program's")
     values: list[Any] = [slot for slot in frame.stack if slot is not NULL]
     if frame.entering:
@@ -780,7 +780,9 @@ def _handover(residual: Residual, frames: list[Frame]) -> str:
         attribute = attribute or inner.link.attribute
         steps += [_packed(residual, part) for part in (inner.link.finish,) if part]
         steps += [residual.expr(step) for step in inner.link.steps]
-        if _is_polyfill(frame):
+        if frame.info.instrs[frame.pc].op == "FOR_ITER":
+            frame.pop()  # what it looks at
+        if frame.is_polyfill:
             steps.append(_step(residual, frame))
             continue
         finish = f"({', '.join(steps)},)" if steps else "()"
@@ -796,12 +798,10 @@ def _packed(residual: Residual, parts: tuple[Tracker, ...]) -> str:
     return f"({residual.exprs([*parts])},)" if parts else "()"
 
 
-def _is_polyfill(frame: Frame) -> bool:
-    return frame.code.co_filename == polyfills.__file__
-
-
 def _step(residual: Residual, frame: Frame) -> str:
     """The rest of a polyfill that is in the middle of what leads to a callee, as a step of that one's Callee."""
+    kept = read_after(frame.code, frame.pc)
+    frame.locals = {name: value for name, value in frame.locals.items() if name in kept}
     layout = _layout(frame)
     code = code_after(frame.code, frame.pc, layout)
     state = _live_state(residual, frame, layout.locals, [slot for slot in frame.stack if slot is not NULL])

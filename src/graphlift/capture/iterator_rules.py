@@ -18,11 +18,12 @@ from . import polyfills
 from .attributes import is_python, python_type
 from .breaks import Break, Exhausted, Raised
 from .called_iterators import FixedIter, ReversedIter
-from .calls import call, call_special, construct, known_index, plain_index, refuse
-from .capture import Capture, NotConst
+from .calls import LED, call, call_c, call_special, construct, known_index, plain_index, refuse
+from .capture import DIRECT, Capture, Link, NotConst
 from .frame import CallIter, GeneratorVar, RangeIter
 from .protocol import (
     evaluate,
+    gather,
     get_iter,
     is_same,
     iterate,
@@ -30,7 +31,7 @@ from .protocol import (
     payload_of,
     truth,
 )
-from .rules import rule
+from .rules import RULES, rule
 from .trackers import (
     NONE,
     Args,
@@ -38,6 +39,7 @@ from .trackers import (
     DequeVar,
     DictVar,
     DictViewVar,
+    FunctionVar,
     Kwargs,
     ListVar,
     ObjectVar,
@@ -232,6 +234,8 @@ def _polyfilled(target: Any, replacement: Callable[..., Any]) -> None:
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return call(cap, ConstVar(replacement), args, kwargs)
 
+    LED[target] = lambda cap, args, kwargs: call(cap, ConstVar(replacement), args, kwargs, DIRECT)
+
 
 for _target, _replacement in (
     (any, polyfills.any_),
@@ -244,7 +248,7 @@ for _target, _replacement in (
 
 def _extreme(target: Any, replacement: Callable[..., Any]) -> None:
     @rule(target)
-    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    def handler(cap: Capture, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
         items = args[0] if len(args) == 1 else TupleVar(list(args))
         key = cap.realize(kwargs.get("key", NONE))
         missing = ConstVar(polyfills._MISSING)
@@ -253,11 +257,55 @@ def _extreme(target: Any, replacement: Callable[..., Any]) -> None:
             values = [cap.value_of(item) for item in found.items]
             best = cap.value_of(evaluate(cap, lambda: target(range(len(values)), key=values.__getitem__)))
             return found.items[best]
-        return call(cap, ConstVar(replacement), [found, key, kwargs.get("default", missing), missing], {})
+        given = [found, key, kwargs.get("default", missing), missing]
+        return call(cap, ConstVar(replacement), given, {}, link)
+
+    LED[target] = lambda cap, args, kwargs: handler(cap, args, kwargs, DIRECT) if "key" in kwargs else None
 
 
 _extreme(min, polyfills.min_of)
 _extreme(max, polyfills.max_of)
+
+
+@rule(sorted)
+def _sorted(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    if (
+        type(cap.realize(args[0])) is GeneratorVar
+    ):  # one that stands for an iterator of C is asked how much is left
+        args = [ListVar(list(gather(cap, args[0]))), *args[1:]]
+    return call_c(cap, sorted, args, kwargs)
+
+
+def _led_sorted(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker | None:
+    """By ranks, where a function of the program's gives them."""
+    key = cap.realize(kwargs.get("key", NONE))
+    is_python = type(key) is FunctionVar or (
+        type(key) is ConstVar and type(key.value) is types.FunctionType and key.value not in RULES
+    )
+    if not is_python:
+        return None
+    items = ListVar(list(gather(cap, args[0])))
+    backwards = kwargs.get("reverse", ConstVar(False))
+    return call(cap, ConstVar(polyfills.sorted_), [items, key, backwards], {}, DIRECT)
+
+
+LED[sorted] = _led_sorted
+
+
+def _led_all(target: Any, replacement: Callable[..., Any]) -> None:
+    """A container of all that a generator of the program's gives."""
+
+    def led(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker | None:
+        source = cap.realize(args[0]) if args else None
+        if type(source) is not GeneratorVar or source.frame.code in polyfills.BY_INDEX:
+            return None
+        return call(cap, ConstVar(replacement), [source], {}, DIRECT)
+
+    LED[target] = led
+
+
+_led_all(list, polyfills.listed)
+_led_all(tuple, polyfills.tupled)
 
 
 # --- generators --------------------------------------------------------------------------------

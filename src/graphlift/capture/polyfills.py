@@ -31,6 +31,20 @@ def all_(iterable):
     return True
 
 
+def listed(iterable):
+    found = []
+    for item in iterable:
+        found.append(item)
+    return found
+
+
+def tupled(iterable):
+    found = []
+    for item in iterable:
+        found.append(item)
+    return tuple(found)
+
+
 def sum_(iterable, /, start=0):
     iterator = iter(iterable)
     if isinstance(start, str):
@@ -96,6 +110,14 @@ def max_of(items, key, default, missing):
             raise ValueError("max() " + EMPTY)
         return default
     return found
+
+
+def sorted_(items, key, reverse):
+    ranks = []
+    for item in items:
+        ranks.append(key(item))
+    order = sorted(range(len(items)), key=ranks.__getitem__, reverse=reverse)
+    return list(map(items.__getitem__, order))
 
 
 def reduce_(function, iterable, *initial):

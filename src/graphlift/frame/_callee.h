@@ -89,6 +89,27 @@ attribute_missed(PyObject *attribute)
     return NULL;
 }
 
+/* What leaves a generator for a StopIteration (PEP 479): the interpreter converts it itself from CPython 3.12 on. */
+static void
+stopped_inside(void)
+{
+    PyObject *type, *cause, *trace, *error;
+    PyErr_Fetch(&type, &cause, &trace);
+    PyErr_NormalizeException(&type, &cause, &trace);
+    if (trace != NULL) {
+        PyException_SetTraceback(cause, trace);
+    }
+    PyErr_SetString(PyExc_RuntimeError, "generator raised StopIteration");
+    PyObject *kind, *place;
+    PyErr_Fetch(&kind, &error, &place);
+    PyErr_NormalizeException(&kind, &error, &place);
+    PyException_SetCause(error, Py_NewRef(cause));
+    PyException_SetContext(error, cause);
+    PyErr_Restore(kind, error, place);
+    Py_DECREF(type);
+    Py_XDECREF(trace);
+}
+
 /* The value of the call; with `returns_rest` a new Callee when the rest can be captured. Arguments are ignored. */
 static PyObject *
 callee_vectorcall(Callee *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -100,7 +121,12 @@ callee_vectorcall(Callee *self, PyObject *const *args, size_t nargsf, PyObject *
     }
     self->handover = NULL;
     PyObject *finish = Py_XNewRef(self->finish), *attribute = Py_XNewRef(self->attribute);
+    PyCodeObject *code = (PyCodeObject *)Py_NewRef(((Handover *)rest)->code);
     PyObject *value = run_handover((Handover *)rest);
+    if (value == NULL && (code->co_flags & CO_FUTURE_GENERATOR_STOP) && PyErr_ExceptionMatches(PyExc_StopIteration)) {
+        stopped_inside();
+    }
+    Py_DECREF(code);
     for (;;) {
         if (!self->returns_rest) {
             value = run_handovers(value);

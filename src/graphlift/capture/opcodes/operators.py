@@ -150,7 +150,7 @@ def _for_iter(cap: Capture, frame: Frame, target: int) -> int | None:
     iterator = frame.stack[-1]
     frame.loops[len(frame.stack) - 1] = iterator, frame.pc, target
     try:
-        item = next_item(cap, iterator)
+        item = next_item(cap, iterator, DIRECT)
     except Exhausted:
         frame.stack.pop()
         if cap.mortal:

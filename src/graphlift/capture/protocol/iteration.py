@@ -24,6 +24,7 @@ from ..constants import PLAIN_CONSTANTS
 from ..frame import DequeIter, DictIter, GeneratorVar, IteratorVar, RangeIter, SeqIter, SetIter, at_end
 from ..overriding import is_customized
 from ..trackers import (
+    NONE,
     ConstVar,
     DequeVar,
     DictVar,
@@ -308,9 +309,11 @@ def _set_items(cap: Capture, value: SetVar) -> list[Tracker]:
     return [value.known[key] for key in (real_set(cap, value) if has_constants(value) else value.known)]
 
 
-def next_item(cap: Capture, iterator: Tracker) -> Tracker:
-    """``next(iterator)``; raises Exhausted at the end."""
+def next_item(cap: Capture, iterator: Tracker, link: Link | None = None) -> Tracker:
+    """``next(iterator)``; raises Exhausted at the end. ``link``: a loop, which goes on with the iterator left to it."""
     iterator = cap.realize(iterator)
+    if type(iterator) is GeneratorVar:
+        return iterator.resume(cap, NONE, link)
     if isinstance(iterator, IteratorVar):
         return iterator.next(cap)
     if type(iterator) in ITERATORS:
