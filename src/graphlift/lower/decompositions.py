@@ -224,3 +224,41 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     left = aten.mul.Tensor(grad, gate)
     right = aten.mul.Tensor(aten.mul.Tensor(aten.mul.Tensor(aten.rsub.Scalar(gate, 1), gate), first), grad)
     return aten.cat.default([left, right], dim)
+
+
+# --- elements moved -------------------------------------------------------------------------------------------------
+
+
+@decomposition("roll")
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    if len(shifts) != len(dims) or x.numel() == 0:
+        return NotImplemented  # the flattened tensor is rolled, or ATen raises
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        first = size - shift % size
+        if first != size:
+            last, rest = aten.slice.Tensor(x, dim, first, size), aten.slice.Tensor(x, dim, 0, first)
+            x = aten.cat.default([last, rest], dim)
+    return aten.clone.default(x) if not any(shifts) else x
+
+
+@decomposition("pixel_shuffle")
+def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+    if x.numel() == 0 or not x.is_contiguous():
+        return NotImplemented  # ATen chooses another format
+    *batch, channels, height, width = x.shape
+    split = x.reshape(*batch, channels // factor**2, factor, factor, height, width)
+    k = len(batch)
+    moved = split.permute(*range(k + 1), k + 3, k + 1, k + 4, k + 2)
+    return moved.reshape(*batch, channels // factor**2, height * factor, width * factor)
+
+
+@decomposition("pixel_unshuffle")
+def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+    if x.numel() == 0 or not x.is_contiguous():
+        return NotImplemented  # ATen chooses another format
+    *batch, channels, height, width = x.shape
+    split = x.reshape(*batch, channels, height // factor, factor, width // factor, factor)
+    k = len(batch)
+    moved = split.permute(*range(k + 1), k + 2, k + 4, k + 1, k + 3)
+    return moved.reshape(*batch, channels * factor**2, height // factor, width // factor)
