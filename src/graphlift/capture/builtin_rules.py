@@ -60,7 +60,8 @@ from .protocol import (
     set_of,
     truth,
 )
-from .rules import rule
+from .reordered import put_off_warning
+from .rules import RULES, rule
 from .tensor_reads import instance_attr
 from .trackers import (
     NONE,
@@ -380,7 +381,8 @@ def _breaking(code: str, *targets: Any) -> None:
             raise Break(code, f"call of {name}", at_once=True)
 
 
-_breaking("print-or-io", print, input, open, warnings.warn, warnings.warn_explicit)
+_breaking("print-or-io", print, input, open, warnings.warn_explicit)
+RULES[warnings.warn] = put_off_warning
 _breaking(
     "print-or-io", time.time, time.perf_counter, time.monotonic, time.sleep, time.process_time, time.time_ns
 )

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import itertools
 import operator
-import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from .capture import Capture, NotConst
 from .frame import inline
 from .graph import GraphBuilder
 from .protocol import sequence_items
+from .reordered import MayAct
 from .rerun import may_draw
 from .rules import rule
 from .subgraph import Contents, Tensors
@@ -97,7 +97,7 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     _check_options(options, differentiates)
     if options["use_reentrant"] is None:
         options["use_reentrant"] = True
-        cap.repeated.append(Warned())
+        cap.repeated.append(Warned(UserWarning))
     before, changed, tensors = Contents(cap, args), cap.changed, Tensors(cap)
     last = next(iter(reversed(cap.builder.graph.nodes)), None)
     known = {t.fake.home for t in cap.fakes.values()}
@@ -126,21 +126,11 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 _PASSED = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
 
 
-class Warned:
+class Warned(MayAct):
     """A checkpoint that does not say whether it is reentrant: it is, and torch warns."""
-
-    def before(self, residual: Residual, eagerly: str) -> str:
-        return f"if {residual.constant(warnings_raise)}(): return {eagerly}"
 
     def after(self, residual: Residual) -> str:
         return f"{residual.constant(call_disabled)}({residual.constant(warn_of_reentrance)})"
-
-
-def warnings_raise() -> bool:
-    """Whether a filter could make an exception of torch's warning."""
-    return any(
-        action == "error" and issubclass(UserWarning, kind) for action, _, kind, *_ in warnings.filters
-    )
 
 
 def warn_of_reentrance() -> None:

@@ -545,7 +545,7 @@ def _finish(
     if cap.repeated:
         eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
         head = [*(call.before(residual, eagerly) for call in cap.repeated), *head]
-        head += [call.after(residual) for call in cap.repeated]
+        head += filter(None, [call.after(residual) for call in cap.repeated])
     state: list[str] = []
     if cap.restore_calls:
         state = [

@@ -1,7 +1,7 @@
 """What is known only when the graph has run: text that shows tensors or numbers that vary, and calls put off until then.
 
-In: tensors, sizes and floats formatted by the program; calls of `config.reorderable_logging_functions`. Out: text that a region passes on
-without looking at it; the calls, in their order, behind the graph. Always: both show tensors as they were when the
+In: tensors, sizes and floats formatted by the program; warnings; calls of `config.reorderable_logging_functions`. Out: text that a region
+passes on without looking at it; the calls, in their order, behind the graph. Always: both show tensors as they were when the
 program came by: where a tensor is changed later in the region, the region ends before.
 """
 
@@ -17,6 +17,7 @@ from torch._tensor_str import PRINT_OPTS
 
 from .. import config
 from ..data import dataclass
+from ..frame import set_skip
 from .breaks import Break, RunEagerly
 from .graph import GraphBuilder
 from .trackers import (
@@ -198,6 +199,7 @@ def _passing(place: tuple[str, str, str, int, dict[str, Any]]) -> types.Function
     filename, name, qualname, line, globals_ = place
     code = (lambda fn, args, kwargs: fn(*args, **kwargs)).__code__
     there = code.replace(co_filename=filename, co_name=name, co_qualname=qualname, co_firstlineno=line)
+    set_skip(there)  # it looks like the user's, but is none of what is captured
     return types.FunctionType(there, globals_)
 
 
@@ -234,6 +236,53 @@ def put_off(cap: Capture, value: Any, args: list[Tracker], kwargs: dict[str, Tra
     )
     cap.put_off.append(PutOff(value, given, named, tuple(tensors), places))
     return NONE
+
+
+def put_off_warning(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
+    """A warning behind the graph: calls where more may come of it than that it is shown run eagerly."""
+    category = cap.realize(args[1] if len(args) > 1 else kwargs.get("category", NONE))
+    kind = UserWarning if category is NONE else getattr(category, "value", None)
+    if not isinstance(kind, type) or not issubclass(kind, Warning):
+        raise Break("print-or-io", "call of warn with a category that is not known", at_once=True)
+    registries = [f.globals_var.real.get("__warningregistry__") for f in cap.frames]
+    for settings in (warnings, vars(warnings), warnings.filters, *registries):
+        tracker = cap.memo.get(id(settings))
+        if any(id(part) in cap.changed for part in (tracker, getattr(tracker, "attrs", None))):
+            raise Break("print-or-io", "call of warn after a change of what is shown")
+    where = cap.user_stack()
+    put_off(cap, warnings.warn, args, kwargs)
+    if cap.unsafe is None:
+        cap.unsafe = cap.step, where, "print-or-io", "call of warn before operators that cannot run again"
+    if (check := MayAct(kind)) not in cap.repeated:
+        cap.repeated.append(check)
+    return NONE
+
+
+@dataclass(frozen=True, slots=True)
+class MayAct:
+    """Before the graph: whether a warning of this kind may do more than be shown in this call."""
+
+    kind: type[Warning]
+
+    def before(self, residual: Residual, eagerly: str) -> str:
+        return f"if {residual.constant(may_act)}({residual.constant(self.kind)}): return {eagerly}"
+
+    def after(self, residual: Residual) -> str:
+        return ""
+
+
+def may_act(kind: type[Warning]) -> bool:
+    """Whether a filter could make an exception of a warning, or something other than stderr gets it."""
+    shows, writes = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+    if shows is not warnings._showwarning_orig or type(writes) is not types.FunctionType:  # type: ignore[attr-defined]
+        return True
+    for action, message, of, module, line in warnings.filters:
+        if issubclass(kind, of):
+            if action == "error":
+                return True
+            if message is None and module is None and line == 0:
+                return False
+    return warnings.defaultaction == "error"  # type: ignore[attr-defined]
 
 
 def _as_it_is(cap: Capture, tracker: Tracker, tensors: list[Seen], is_printed: bool) -> Tracker:

@@ -29,6 +29,7 @@ from .breaks import Break
 from .calls import TENSOR_METHODS
 from .capture import Capture
 from .overriding import PLAIN_TENSORS, defines, is_customized, untouched
+from .reordered import put_off_warning
 from .trackers import NONE, Args, ConstVar, Kwargs, MethodVar, TensorVar, Tracker
 
 TENSOR_VALUES = frozenset(
@@ -96,6 +97,9 @@ def tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     raw = cap.type_attr(obj.cls, name)
     if isinstance(raw, (types.FunctionType, *C_METHODS)):
         return MethodVar(wrap_class_value(cap, obj.cls, name, raw), obj)
+    if name == "volatile":
+        put_off_warning(cap, [ConstVar("volatile was removed (Variable.volatile is always False)")], {})
+        return ConstVar(False)
     real, found = _real_of(cap, obj), instance_attr(cap, obj, name)
     if found is not None or raw is ABSENT:
         return found
