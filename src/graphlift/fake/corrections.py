@@ -199,6 +199,13 @@ def _all_contiguous(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return tuple([_contiguous(r.shape, r) for r in recipe])
 
 
+def _suggested(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """The result is made in the format that the argument suggests."""
+    if 0 in args[0].spec.shape:
+        return recipe
+    return _in_format(recipe, torch._prims_common.suggest_memory_format(args[0]))
+
+
 def _roll(recipe: Any, args: tuple, kwargs: dict) -> Any:
     """The CPU kernel concatenates two pieces for each dimension, and ``cat`` chooses the format."""
     spec, shifts, dims = args[0].spec, args[1], _argument(args, kwargs, 2, "dims", ())
@@ -279,6 +286,8 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.native_dropout_backward.default: _product,
     aten.nll_loss2d_forward.default: _all_contiguous,
     aten.rrelu_with_noise.default: _all_contiguous,
+    aten.pixel_shuffle.default: _suggested,
+    aten.pixel_unshuffle.default: _suggested,
     aten.roll.default: _roll,
     aten._linalg_svd.default: _svd,
     aten.linalg_eig.default: _eig,
