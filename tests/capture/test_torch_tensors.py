@@ -711,6 +711,18 @@ def test_inplace_methods(x):
     )
 
 
+@torch_program(X)
+def test_resize_without_contents(x):
+    made = x.data.new()
+    same = made.resize_(2, 3).fill_(2)
+    return (
+        made,
+        same is made,
+        x.new().resize_as_(x).copy_(x) * 2,
+        x.new().long().resize_((x.size(1),)).zero_(),
+    )
+
+
 @torch_program(X, breaks="unsupported-call")
 def test_resize(x):
     return x.resize_(2, 6), x

@@ -105,7 +105,23 @@ def _detach(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tr
     return cap.emit("call_method", "detach_", args, kwargs, lambda t: t.detach_())
 
 
+def _resizes(name: str) -> Callable[[Capture, list[Tracker], dict[str, Tracker]], Tracker]:
+    """Memory for what the region made without contents, as in `x.new().resize_(2, 3)`."""
+
+    def method(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
+        tensor = cap.realize(args[0])
+        assert type(tensor) is TensorVar
+        fake = tensor.fake
+        if tensor.node.op == "placeholder" or 0 not in fake.shape or fake.requires_grad or fake._is_view():
+            raise Break("unsupported-call", f"Tensor.{name}", at_once=True)
+        return cap.emit("call_method", name, args, kwargs, lambda t, *a, **k: getattr(t, name)(*a, **k))
+
+    return method
+
+
 for _name, _method in (
+    ("resize_", _resizes("resize_")),
+    ("resize_as_", _resizes("resize_as_")),
     ("requires_grad_", requires_grad),
     ("detach_", _detach),
     ("register_hook", register_hook),
