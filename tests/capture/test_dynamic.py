@@ -403,6 +403,15 @@ def test_what_fixes_a_size_is_told() -> None:
     assert event.message.endswith(f"test_dynamic.py:{line})")
 
 
+def test_asked_for_sizes_vary_in_a_frame_that_a_break_left() -> None:
+    def inner(x):
+        y = x * 2
+        print(end="")
+        return y + 1
+
+    assert compiles(lambda x: inner(x) * 3, [(torch.rand(n, 3),) for n in SIZES], dynamic=True) == 2
+
+
 def test_sizes_across_a_break() -> None:
     def fn(x):
         n = x.shape[0] + 1

@@ -598,7 +598,7 @@ def cartesian(x):
     return torch.cartesian_prod(torch.arange(x.shape[0]), torch.arange(2))
 
 
-@program(versions=EACH_SIZE)
+@program()
 def combine_einsum(x):
     return torch.einsum("nd,md->nm", x, x), torch.outer(x[:, 0], x[:, 1]), torch.kron(x, torch.ones(1, 2))
 

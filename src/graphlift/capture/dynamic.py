@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..data import dataclass
-from ..guards import Arg, DictItem, SeqItem, Source, TensorSize
+from ..guards import Arg, Attr, DictItem, SeqItem, Source, TensorSize
 from ..shapes.expr import Range
 from ..shapes.table import SMALL, VARIES, SymbolTable
 
@@ -140,10 +140,15 @@ class SizePolicy:
 
 
 def _from_arguments(source: Source) -> bool:
-    """Whether it is an argument, or in a container that is one: what objects hold is configuration."""
-    while isinstance(source, (SeqItem, DictItem)):
-        source = source.base
-    return isinstance(source, Arg)
+    """Whether it is an argument, or in a container that is one, or what a frame that a break left had in its variables:
+    what objects hold is configuration."""
+    while True:
+        if isinstance(source, (SeqItem, DictItem)):
+            source = source.base
+        elif isinstance(source, Attr) and isinstance(source.base, Attr) and source.base.attr == "handover":
+            source = source.base.base  # of a `Callee`
+        else:
+            return isinstance(source, Arg)
 
 
 def _marked(marks: dict[str, Any], dim: int) -> Choice | None:

@@ -98,6 +98,8 @@ def _operate(cap: Capture, symbol: str, left: Tracker, right: Tracker) -> Tracke
         for _ in range(b):
             power = power * a
         return cap.size_var(power)
+    if symbol == "**" and isinstance(b, int) and b < 0 and not cap.sizes.decide(Relation("==", a, 0)):
+        return cap.real_var(operator.pow, a, b)
     if symbol == "/":
         return cap.real_var(operator.truediv, a, b)
     compute = _ARITHMETIC.get(symbol)

@@ -309,6 +309,17 @@ def _tensor_size(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     )  # type: ignore
 
 
+def _as_function(function: Callable[..., Any]) -> None:
+    """A method that capture knows as a function."""
+    method(function.__name__)(
+        lambda cap, args, kwargs: cap.emit("call_function", function, args, kwargs, function)
+    )
+
+
+for _function in (torch.cov, torch.corrcoef, torch.kron, torch.stft):
+    _as_function(_function)
+
+
 @method("new")
 def _tensor_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """The legacy factory: of sizes, an uninitialised tensor. (Of a list it would be that data; a graph shows both alike.)"""

@@ -146,6 +146,79 @@ def _pad_sequence(
     return out
 
 
+# --- what C++ reads the sizes of as plain numbers --------------------------------------------------------------
+
+
+def _stft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Tensor:
+    """Transforms of windows, in place of what C++ makes of the sizes and turns round in place."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    length = input.shape[-1] + (n_fft // 2 * 2 if center else 0) if input.dim() in (1, 2) else 0
+    if (
+        window is None  # of which it warns
+        or tuple(window.shape) != (width,)
+        or not input.dtype == window.dtype in (torch.float32, torch.float64)
+        or not (0 < width <= n_fft and hop > 0 and return_complex and align_to_window is None)
+        or length < n_fft
+    ):
+        rest = (center, pad_mode, normalized, onesided, return_complex, align_to_window)
+        return torch.stft(input, n_fft, hop_length, win_length, window, *rest)
+    rows = input if input.dim() == 2 else input.unsqueeze(0)
+    if center:
+        rows = F.pad(rows.unsqueeze(0), [n_fft // 2] * 2, pad_mode).squeeze(0)
+    pieces = rows.unfold(-1, n_fft, hop)
+    left = (n_fft - width) // 2
+    pieces = pieces * F.pad(window, (left, n_fft - width - left))
+    way = 1 if normalized else 0
+    result: Tensor = aten._fft_r2c(pieces, [2], way, onesided is not False).transpose(1, 2)
+    return result if input.dim() == 2 else result.squeeze(0)
+
+
+def _cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
+    weighted = fweights is not None or aweights is not None
+    if weighted or input.dim() not in (1, 2) or not input.is_floating_point() or not _varies(*input.shape):
+        return torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)
+    rows = input if input.dim() == 2 else input.unsqueeze(0)
+    count = rows.shape[1]
+    if count <= correction:  # of which the original warns
+        return torch.cov(input, correction=correction)
+    rows = rows - (rows.sum(1) / count).unsqueeze(1)
+    return (rows.mm(rows.t()) / (count - correction)).squeeze()
+
+
+def _corrcoef(input: Tensor) -> Tensor:
+    if input.dim() != 2 or not input.is_floating_point() or not _varies(*input.shape) or input.shape[0] == 1:
+        return torch.corrcoef(input)
+    together = _cov(input)
+    deviation = together.diagonal().sqrt()
+    return (together / deviation.view(-1, 1) / deviation.view(1, -1)).clip(-1, 1)
+
+
+def _kron(input: Tensor, other: Tensor) -> Tensor:
+    if not _varies(*input.shape, *other.shape):
+        return torch.kron(input, other)
+    rank = max(input.dim(), other.dim())
+    left = (1,) * (rank - input.dim()) + tuple(input.shape)
+    right = (1,) * (rank - other.dim()) + tuple(other.shape)
+    a = input.reshape([n for size in left for n in (size, 1)])
+    b = other.reshape([n for size in right for n in (1, size)])
+    return (a * b).reshape([n * m for n, m in zip(left, right, strict=True)])
+
+
 # --- cells of recurrent networks: C++ compares the batch sizes as plain numbers ------------------------------------
 
 
@@ -190,6 +263,10 @@ ON_FAKES: dict[Any, Callable[..., Any]] = {
     **{function: _max_pool1d(function) for function in (torch.max_pool1d, F.max_pool1d)},
     F.interpolate: _interpolate,
     torch.tensor: _tensor_of,
+    torch.stft: _stft,
+    torch.cov: _cov,
+    torch.corrcoef: _corrcoef,
+    torch.kron: _kron,
     torch._C._nn.one_hot: one_hot_of_size,
     torch._C._nn.pad_sequence: _pad_sequence,
     torch.lstm_cell: _cell(torch.lstm_cell, _lstm_gates),

@@ -96,23 +96,33 @@ def _eig(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return (values, _columns_first(vectors))
 
 
+def _attention(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """Weights that nobody asked for are no tensor."""
+    output, weights = recipe
+    return (output, weights if _argument(args, kwargs, 10, "need_weights", True) else None)
+
+
+def sums_bags_fast(args: tuple, kwargs: dict) -> bool:
+    """Whether `_embedding_bag` sums by a kernel that does not say which bag an index is in."""
+    weight, scale = args[0].spec, _argument(args, kwargs, 6, "per_sample_weights")
+    return (
+        _argument(args, kwargs, 4, "mode", 0) == 0
+        and weight.dtype in (torch.float32, *_LOW)
+        and weight.stride[1] == 1
+        and _argument(args, kwargs, 8, "padding_idx", -1) < 0
+        and (scale is None or scale.spec.stride[0] == 1)
+    )
+
+
 def _embedding_bag(forward_only: bool) -> Rule:
     def rule(recipe: Any, args: tuple, kwargs: dict) -> Any:
         out, offset2bag, bag_size, max_indices = recipe
-        weight, indices, offsets = args[0].spec, args[1].spec, args[2].spec
+        indices, offsets = args[1].spec, args[2].spec
         mode = _argument(args, kwargs, 4, "mode", 0)
-        scale = _argument(args, kwargs, 6, "per_sample_weights")
         last = _argument(args, kwargs, 7, "include_last_offset", False)
-        padding = _argument(args, kwargs, 8, "padding_idx", -1)
-        fast = (
-            weight.dtype in (torch.float32, *_LOW)
-            and weight.stride[1] == 1
-            and padding < 0
-            and (scale is None or scale.spec.stride[0] == 1)
-        )
         whole = not last or (mode == 0 and forward_only)
         bags = offsets.shape[0] - (0 if whole else 1)
-        offset2bag = _contiguous((0,) if mode == 0 and fast else indices.shape, offset2bag)
+        offset2bag = _contiguous((0,) if sums_bags_fast(args, kwargs) else indices.shape, offset2bag)
         bag_size = _contiguous((bags,), bag_size)
         if mode != 2:
             max_indices = _contiguous((bags,), max_indices)
@@ -291,6 +301,7 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.roll.default: _roll,
     aten._linalg_svd.default: _svd,
     aten.linalg_eig.default: _eig,
+    aten._native_multi_head_attention.default: _attention,
     aten._embedding_bag.default: _embedding_bag(False),
     aten._embedding_bag_forward_only.default: _embedding_bag(True),
 }

@@ -16,8 +16,9 @@ import torch
 from ..shapes.expr import Expr, Real, Relation, SizeLike, contiguous_strides
 from ..shapes.table import SymbolTable
 from .ops import aten
+from .spec import Spec
 from .tensor import FakeTensor
-from .view_rules import Layout, Shape, argument, full_shape, require_equal, slice_bounds
+from .view_rules import VIEWS, Layout, Shape, argument, full_shape, require_equal
 
 SizeRule = Callable[[SymbolTable, tuple, dict], Any]
 SIZES: dict[Any, SizeRule] = {}
@@ -25,7 +26,7 @@ SIZES: dict[Any, SizeRule] = {}
 FIXED = "fixed"
 
 
-def _row(names: str) -> Callable[[SizeRule], SizeRule]:
+def row(names: str) -> Callable[[SizeRule], SizeRule]:
     """Registers a rule for ATen overloads, written ``name`` (the default overload) or ``name.overload``."""
 
     def register(rule: SizeRule) -> SizeRule:
@@ -66,13 +67,26 @@ def _tensors(args: tuple, kwargs: dict) -> list[FakeTensor]:
 
 
 def _pointwise(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    return broadcast(table, [t.spec.shape for t in _tensors(args, kwargs)])
+    specs = [t.spec for t in _tensors(args, kwargs)]
+    for spec in specs:
+        if len(set(spec.stride)) < len(spec.stride):
+            _order_of_equal_strides(table, spec)
+    return broadcast(table, [spec.shape for spec in specs])
+
+
+def _order_of_equal_strides(table: SymbolTable, spec: Spec) -> None:
+    """Dimensions with one stride, as windows have them, lie in the result in the order of their sizes."""
+    steps = [(n, s) for n, s in zip(spec.shape, spec.stride, strict=True) if n != 1 and s != 0]
+    for k, (size, stride) in enumerate(steps):
+        for other, of_other in steps[:k]:
+            if stride == of_other:
+                table.decide(Relation("<=", size, other))
 
 
 # -- results shaped as an argument ------------------------------------------------------------------------------
 
 
-def _shaped_as(*positions: int) -> SizeRule:
+def shaped_as(*positions: int) -> SizeRule:
     def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
         shapes = tuple(args[p].spec.shape for p in positions)
         return shapes[0] if len(shapes) == 1 else shapes
@@ -80,45 +94,50 @@ def _shaped_as(*positions: int) -> SizeRule:
     return rule
 
 
-_row(
+row(
     "clone _to_copy zeros_like ones_like empty_like full_like rand_like randn_like randint_like randint_like.low_dtype "
     "bernoulli bernoulli.p cumsum cumprod logcumsumexp _softmax _log_softmax _safe_softmax flip roll tril triu "
     "renorm fill.Scalar fill.Tensor "
     "index_put _unsafe_index_put index_add index_copy index_fill.int_Scalar index_fill.int_Tensor scatter.src "
     "scatter.value scatter_add scatter_reduce.two uniform normal_functional zero "
-    "native_dropout_backward exponential lift alias_copy detach_copy alias detach bernoulli.Tensor hardswish "
+    "native_dropout_backward exponential poisson put index_reduce embedding_renorm lift "
+    "alias detach bernoulli.Tensor hardswish "
     "channel_shuffle linalg_matrix_exp _transformer_encoder_layer_fwd"
-)(_shaped_as(0))
+)(shaped_as(0))
 
 
-@_row("slice_scatter select_scatter diagonal_scatter as_strided_scatter")
+@row("slice_scatter select_scatter diagonal_scatter as_strided_scatter")
 def _placed(table: SymbolTable, args: tuple, kwargs: dict) -> Shape | Layout:
     """A copy of the base as it lies in memory, its offset too, unless elements of it are the same memory."""
     base = args[0].spec
     return base.shape if 0 in base.stride else Layout(base.shape, base.stride, base.offset)
 
 
-@_row("copy masked_scatter")
+@row("copy masked_scatter")
 def _written(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     broadcast(table, [t.spec.shape for t in args[:2]])
     return args[0].spec.shape
 
 
-_row(
+row(
     "masked_fill.Scalar masked_fill.Tensor floor_divide floor_divide.Scalar complex polar heaviside isclose gcd lcm "
-    "float_power.Tensor_Tensor float_power.Tensor_Scalar copysign.Tensor copysign.Scalar _prelu_kernel linalg_cross"
+    "normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor "
+    "float_power.Tensor_Tensor float_power.Tensor_Scalar copysign.Tensor copysign.Scalar _prelu_kernel linalg_cross "
+    "rsub.Tensor elu_backward leaky_relu_backward hardtanh_backward hardsigmoid_backward hardshrink_backward "
+    "softshrink_backward softplus_backward rrelu_with_noise_backward"
 )(_pointwise)
-_row("native_dropout sort sort.stable cummax cummin frexp.Tensor")(_shaped_as(0, 0))
-_row("_prelu_kernel_backward")(_shaped_as(1, 1))
-_row(
+row("native_dropout sort sort.stable cummax cummin frexp.Tensor")(shaped_as(0, 0))
+row("_prelu_kernel_backward")(shaped_as(1, 1))
+row(
     "_softmax_backward_data _log_softmax_backward_data max_pool2d_with_indices_backward avg_pool2d_backward "
-    "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward nll_loss_backward nll_loss2d_backward embedding_renorm "
-    "max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward hardswish_backward "
-    "linalg_solve_triangular"
-)(_shaped_as(1))
+    "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward nll_loss_backward nll_loss2d_backward "
+    "max_pool3d_with_indices_backward adaptive_max_pool3d_backward "
+    "avg_pool3d_backward _adaptive_avg_pool3d_backward hardswish_backward "
+    "linalg_solve_triangular log_sigmoid_backward soft_margin_loss_backward"
+)(shaped_as(1))
 
 
-@_row("log_sigmoid_forward")
+@row("log_sigmoid_forward")
 def _log_sigmoid(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return args[0].spec.shape, args[0].spec.shape
 
@@ -146,19 +165,19 @@ def _reduction(dim: int, keepdim: int, results: int = 1, default: int | None = N
     return rule
 
 
-_row(
+row(
     "sum.dim_IntList mean.dim amax amin any.dim any.dims all.dim all.dims prod.dim_int logsumexp nansum var.correction "
     "std.correction argmax argmin count_nonzero.dim_IntList"
 )(_reduction(1, 2))
-_row("var_mean.correction std_mean.correction max.dim min.dim median.dim mode nanmedian.dim")(
+row("var_mean.correction std_mean.correction max.dim min.dim median.dim mode nanmedian.dim")(
     _reduction(1, 2, 2, -1)
 )
-_row("linalg_vector_norm norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype")(_reduction(2, 3))
-_row("aminmax")(_reduction(1, 2, 2))
+row("linalg_vector_norm norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype")(_reduction(2, 3))
+row("aminmax")(_reduction(1, 2, 2))
 _smallest = _reduction(2, 3, 2, -1)
 
 
-@_row("kthvalue")
+@row("kthvalue")
 def _kthvalue(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     shape = args[0].spec.shape
     if shape:
@@ -168,16 +187,30 @@ def _kthvalue(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return _smallest(table, args, kwargs)
 
 
-_row(
-    "sum mean prod max min median any all norm.Scalar count_nonzero scalar_tensor dist local_scalar_dense "
-    "nanmedian linalg_det"
+row(
+    "sum mean prod max min median any all _is_all_true _is_any_true norm.Scalar count_nonzero scalar_tensor dist "
+    "local_scalar_dense nanmedian linalg_det"
 )(lambda table, args, kwargs: ())
 
 
-_row("histc")(lambda table, args, kwargs: (argument(args, kwargs, 1, "bins", 100),))
+@row("_has_same_storage_numel")
+def _has_same_storage(table: SymbolTable, args: tuple, kwargs: dict) -> str:
+    require_equal(table, *(t.home.nbytes // t.spec.dtype.itemsize for t in args))
+    return FIXED
 
 
-@_row("topk")
+@row("is_same_size")
+def _is_same_size(table: SymbolTable, args: tuple, kwargs: dict) -> str:
+    for a, b in zip(args[0].spec.shape, args[1].spec.shape, strict=False):
+        require_equal(table, a, b)
+    return FIXED
+
+
+row("histogram.bin_ct")(lambda table, args, kwargs: (FIXED, FIXED))
+row("histc")(lambda table, args, kwargs: (argument(args, kwargs, 1, "bins", 100),))
+
+
+@row("topk")
 def _topk(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     shape = list(args[0].spec.shape)
     if shape:
@@ -185,105 +218,6 @@ def _topk(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
         table.decide(Relation("<=", args[1], shape[d]))
         shape[d] = args[1]
     return tuple(shape), tuple(shape)
-
-
-# -- products of matrices ----------------------------------------------------------------------------------------
-
-
-def _mm(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    a, b = args[0].spec.shape, args[1].spec.shape
-    require_equal(table, a[1], b[0])
-    return (a[0], b[1])
-
-
-def _bmm(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    a, b = args[0].spec.shape, args[1].spec.shape
-    require_equal(table, a[0], b[0])
-    require_equal(table, a[2], b[1])
-    return (b[0] if isinstance(b[0], int) else a[0], a[1], b[2])
-
-
-def _with_bias(product: SizeRule) -> SizeRule:
-    def rule(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-        shape = product(table, args[1:], kwargs)
-        return broadcast(table, [shape, args[0].spec.shape])
-
-    return rule
-
-
-def _mv(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    require_equal(table, args[0].spec.shape[1], args[1].spec.shape[0])
-    return (args[0].spec.shape[0],)
-
-
-@_row("dot vdot")
-def _dot(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    require_equal(table, args[0].spec.shape[0], args[1].spec.shape[0])
-    return ()
-
-
-_row("mm")(_mm)
-_row("bmm")(_bmm)
-_row("mv")(_mv)
-_row("addmm")(_with_bias(_mm))
-_row("baddbmm")(_with_bias(_bmm))
-_row("addmv")(_with_bias(_mv))
-
-
-# -- matrices in batches --------------------------------------------------------------------------------------------
-
-
-_row("linalg_inv_ex linalg_cholesky_ex")(
-    lambda table, args, kwargs: (args[0].spec.shape, args[0].spec.shape[:-2])
-)
-_row("linalg_lu_solve")(_shaped_as(2))
-_row("_linalg_check_errors")(lambda table, args, kwargs: ())
-_row("_linalg_det")(lambda table, args, kwargs: (args[0].spec.shape[:-2], *_factored(args[0].spec.shape)))
-_row("_linalg_slogdet")(
-    lambda table, args, kwargs: (*[args[0].spec.shape[:-2]] * 2, *_factored(args[0].spec.shape))
-)
-
-
-def _factored(shape: Shape) -> tuple[Shape, Shape]:
-    """Of square matrices: the factors and the pivots."""
-    return shape, shape[:-1]
-
-
-@_row("_linalg_solve_ex")
-def _solved(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    a, b = args[0].spec.shape, args[1].spec.shape
-    left = b if len(a) == len(b) else b[: len(a) - 1]
-    for n, m in zip(a[:-2], left, strict=False):
-        require_equal(table, n, m)
-    return b, *_factored(a), a[:-2]
-
-
-@_row("_linalg_eigh")
-def _eigenvectors(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    shape = args[0].spec.shape
-    return shape[:-1], shape if argument(args, kwargs, 2, "compute_v", True) else (0,)
-
-
-@_row("linalg_qr")
-def _orthogonal(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    *batch, m, n = args[0].spec.shape
-    mode = argument(args, kwargs, 1, "mode", "reduced")
-    if not (isinstance(m, int) and isinstance(n, int)) or mode == "r":
-        return None
-    k = m if mode == "complete" else min(m, n)
-    return (*batch, m, k), (*batch, k, n)
-
-
-@_row("_linalg_svd")
-def _singular(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    *batch, m, n = args[0].spec.shape
-    if not (isinstance(m, int) and isinstance(n, int)):
-        return None
-    k = min(m, n)
-    if not argument(args, kwargs, 2, "compute_uv", True):
-        return (0,), (*batch, k), (0,)
-    full = argument(args, kwargs, 1, "full_matrices", False)
-    return (*batch, m, m if full else k), (*batch, k), (*batch, n if full else k, n)
 
 
 # -- convolutions and pools --------------------------------------------------------------------------------------
@@ -294,7 +228,7 @@ def _each(values: Any, count: int) -> list[Any]:
     return values * count if len(values) == 1 else values
 
 
-@_row("convolution")
+@row("convolution")
 def _convolution(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     source, weight, _, stride, padding, dilation, transposed, output_padding, groups = args
     shape, kernel = source.spec.shape, weight.spec.shape
@@ -310,7 +244,7 @@ def _convolution(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (shape[0], kernel[1] * groups if transposed else kernel[0], *space)
 
 
-@_row("convolution_backward")
+@row("convolution_backward")
 def _convolution_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     shapes = (args[1].spec.shape, args[2].spec.shape, tuple(args[3] or (args[2].spec.shape[0],)))
     return tuple(shape if wanted else None for shape, wanted in zip(shapes, args[10], strict=True))
@@ -350,8 +284,8 @@ def _max_pool(count: int) -> SizeRule:
     return rule
 
 
-_row("max_pool2d_with_indices")(_max_pool(2))
-_row("max_pool3d_with_indices")(_max_pool(3))
+row("max_pool2d_with_indices")(_max_pool(2))
+row("max_pool3d_with_indices")(_max_pool(3))
 
 
 def _avg_pool(count: int) -> SizeRule:
@@ -363,11 +297,11 @@ def _avg_pool(count: int) -> SizeRule:
     return rule
 
 
-_row("avg_pool2d")(_avg_pool(2))
-_row("avg_pool3d")(_avg_pool(3))
+row("avg_pool2d")(_avg_pool(2))
+row("avg_pool3d")(_avg_pool(3))
 
 
-@_row(
+@row(
     "_adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_bilinear2d "
     "upsample_linear1d upsample_bicubic2d _upsample_bilinear2d_aa upsample_nearest3d upsample_trilinear3d "
     "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bicubic2d_aa"
@@ -377,7 +311,7 @@ def _resized(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*args[0].spec.shape[: -len(size)], *size)
 
 
-@_row(
+@row(
     "upsample_nearest1d_backward upsample_nearest2d_backward upsample_bilinear2d_backward upsample_linear1d_backward "
     "upsample_bicubic2d_backward upsample_nearest3d_backward upsample_trilinear3d_backward "
     "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward _upsample_nearest_exact1d_backward "
@@ -387,13 +321,13 @@ def _resized_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[2])
 
 
-@_row("adaptive_max_pool2d adaptive_max_pool3d")
+@row("adaptive_max_pool2d adaptive_max_pool3d")
 def _adaptive_max(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     shape = _resized(table, args, kwargs)
     return shape, shape
 
 
-@_row("im2col")
+@row("im2col")
 def _im2col(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     *batch, channels, rows, columns = args[0].spec.shape
     kernel, dilation, padding, stride = (_each(args[k], 2) for k in (1, 2, 3, 4))
@@ -401,23 +335,23 @@ def _im2col(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*batch, channels * kernel[0] * kernel[1], places[0] * places[1])
 
 
-@_row("col2im")
+@row("col2im")
 def _col2im(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     *batch, channels, _ = args[0].spec.shape
     kernel = _each(args[2], 2)
     return (*batch, channels // (kernel[0] * kernel[1]), *args[1])
 
 
-@_row("grid_sampler_2d grid_sampler_3d")
+@row("grid_sampler_2d grid_sampler_3d")
 def _grid_sampler(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     source, grid = args[0].spec.shape, args[1].spec.shape
     require_equal(table, source[0], grid[0])
     return (*source[:2], *grid[1:-1])
 
 
-@_row("grid_sampler_2d_backward grid_sampler_3d_backward")
+@row("grid_sampler_2d_backward grid_sampler_3d_backward")
 def _grid_sampler_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    return _masked((args[1].spec.shape, args[2].spec.shape), (args[6][0], True))
+    return masked((args[1].spec.shape, args[2].spec.shape), (args[6][0], True))
 
 
 # -- normalisations ----------------------------------------------------------------------------------------------
@@ -429,43 +363,43 @@ def _tail_is(table: SymbolTable, shape: Shape, tail: Sequence[SizeLike]) -> Shap
     return shape[: len(shape) - len(tail)] + (1,) * len(tail)
 
 
-@_row("native_layer_norm")
+@row("native_layer_norm")
 def _layer_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     reduced = _tail_is(table, args[0].spec.shape, args[1])
     return args[0].spec.shape, reduced, reduced
 
 
-@_row("_fused_rms_norm")
+@row("_fused_rms_norm")
 def _rms_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return args[0].spec.shape, _tail_is(table, args[0].spec.shape, args[1])
 
 
-def _masked(shapes: Sequence[Shape], mask: Sequence[bool]) -> Any:
+def masked(shapes: Sequence[Shape], mask: Sequence[bool]) -> Any:
     return tuple(shape if wanted else None for shape, wanted in zip(shapes, mask, strict=True))
 
 
-@_row("native_layer_norm_backward")
+@row("native_layer_norm_backward")
 def _layer_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     tail = tuple(args[2])
-    return _masked((args[1].spec.shape, tail, tail), args[7])
+    return masked((args[1].spec.shape, tail, tail), args[7])
 
 
-@_row("_fused_rms_norm_backward")
+@row("_fused_rms_norm_backward")
 def _rms_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    return _masked((args[1].spec.shape, tuple(args[2])), args[5])
+    return masked((args[1].spec.shape, tuple(args[2])), args[5])
 
 
-@_row("native_group_norm")
+@row("native_group_norm")
 def _group_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return args[0].spec.shape, (args[3], args[6]), (args[3], args[6])
 
 
-@_row("native_group_norm_backward")
+@row("native_group_norm_backward")
 def _group_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
-    return _masked((args[1].spec.shape, (args[6],), (args[6],)), args[9])
+    return masked((args[1].spec.shape, (args[6],), (args[6],)), args[9])
 
 
-@_row("native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats")
+@row("native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats")
 def _batch_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     shape = args[0].spec.shape
     trains = args[-3]
@@ -474,12 +408,12 @@ def _batch_norm(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return shape, shape[1:2], shape[1:2]
 
 
-@_row("_native_batch_norm_legit_functional")
+@row("_native_batch_norm_legit_functional")
 def _batch_norm_functional(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return args[0].spec.shape, FIXED, FIXED, FIXED, FIXED
 
 
-@_row("native_batch_norm_backward")
+@row("native_batch_norm_backward batch_norm_backward")
 def _batch_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return args[1].spec.shape, FIXED, FIXED
 
@@ -487,7 +421,7 @@ def _batch_norm_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
 # -- attention ---------------------------------------------------------------------------------------------------
 
 
-@_row("_scaled_dot_product_flash_attention_for_cpu")
+@row("_scaled_dot_product_flash_attention_for_cpu")
 def _attention(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     query, key, value = (args[k].spec.shape for k in range(3))
     for a, b in (
@@ -504,7 +438,7 @@ def _attention(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return (*query[:3], value[3]), query[:3]
 
 
-@_row("_scaled_dot_product_flash_attention_for_cpu_backward")
+@row("_scaled_dot_product_flash_attention_for_cpu_backward")
 def _attention_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return tuple(args[k].spec.shape for k in (1, 2, 3))
 
@@ -512,7 +446,7 @@ def _attention_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
 # -- losses, embeddings, indexing --------------------------------------------------------------------------------
 
 
-@_row("nll_loss_forward")
+@row("nll_loss_forward")
 def _nll_loss(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     shape, target = args[0].spec.shape, args[1].spec.shape
     if len(shape) == 2:
@@ -520,7 +454,7 @@ def _nll_loss(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return (shape[:1] if args[3] == 0 and len(shape) == 2 else ()), ()
 
 
-@_row("nll_loss2d_forward")
+@row("nll_loss2d_forward")
 def _nll_loss2d(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     shape, target = args[0].spec.shape, args[1].spec.shape
     for a, b in zip((shape[0], *shape[2:]), target, strict=True):
@@ -528,7 +462,7 @@ def _nll_loss2d(table: SymbolTable, args: tuple, kwargs: dict) -> Any:
     return (target if args[3] == 0 else ()), ()
 
 
-@_row(
+@row(
     "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits soft_margin_loss"
 )
 def _loss(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
@@ -537,22 +471,22 @@ def _loss(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return shape if numbers and numbers[0] == 0 else ()
 
 
-@_row("mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward")
+@row("mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward")
 def _loss_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return _pointwise(table, args, kwargs)
 
 
-@_row("embedding")
+@row("embedding")
 def _embedding(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*args[1].spec.shape, *args[0].spec.shape[1:])
 
 
-@_row("embedding_dense_backward")
+@row("embedding_dense_backward")
 def _embedding_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (args[2], args[0].spec.shape[-1])
 
 
-@_row("index_select")
+@row("index_select")
 def _index_select(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape, d = args[0].spec.shape, args[1]
     if not shape:
@@ -561,7 +495,7 @@ def _index_select(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*shape[:d], (args[2].spec.shape or (1,))[0], *shape[d + 1 :])
 
 
-@_row("gather")
+@row("gather")
 def _gather(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape, index = args[0].spec.shape, args[2].spec.shape
     d = args[1] % max(len(shape), 1)
@@ -571,11 +505,11 @@ def _gather(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return index
 
 
-_row("take")(_shaped_as(1))
-_row("bucketize.Tensor")(_shaped_as(0))
+row("take")(shaped_as(1))
+row("bucketize.Tensor isin.Tensor_Tensor isin.Tensor_Scalar")(shaped_as(0))
 
 
-@_row("searchsorted.Tensor")
+@row("searchsorted.Tensor")
 def _searchsorted(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     where, values = args[0].spec.shape, args[1].spec.shape
     if len(where) > 1:
@@ -584,7 +518,7 @@ def _searchsorted(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return values
 
 
-@_row("diag_embed")
+@row("diag_embed")
 def _diag_embed(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     *batch, size = args[0].spec.shape
     rank = len(batch) + 2
@@ -594,7 +528,7 @@ def _diag_embed(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(size if d in dims else next(rest) for d in range(rank))
 
 
-@_row("index.Tensor _unsafe_index.Tensor")
+@row("index.Tensor _unsafe_index.Tensor")
 def _index(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape, indices = args[0].spec.shape, args[1]
     places = [k for k, i in enumerate(indices) if i is not None]
@@ -605,18 +539,21 @@ def _index(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*rest[:at], *picked, *rest[at:])
 
 
-@_row("slice_backward")
+row("masked_scatter_backward")(lambda table, args, kwargs: tuple(args[2]))
+
+
+@row("slice_backward")
 def _slice_backward(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[1])
 
 
-_row("select_backward diagonal_backward unfold_backward as_strided_copy")(_slice_backward)
+row("select_backward diagonal_backward unfold_backward")(_slice_backward)
 
 
 # -- joining and repeating ---------------------------------------------------------------------------------------
 
 
-@_row("cat")
+@row("cat")
 def _cat(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shapes = [t.spec.shape for t in args[0] if t.spec.shape != (0,)] or [args[0][0].spec.shape]
     d = argument(args, kwargs, 1, "dim", 0) % len(shapes[0])
@@ -636,14 +573,14 @@ def _all_equal(table: SymbolTable, shapes: Sequence[Shape]) -> Shape:
     return tuple(result)
 
 
-@_row("stack")
+@row("stack")
 def _stack(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = _all_equal(table, [t.spec.shape for t in args[0]])
     d = argument(args, kwargs, 1, "dim", 0) % (len(shape) + 1)
     return (*shape[:d], len(args[0]), *shape[d:])
 
 
-@_row("constant_pad_nd")
+@row("constant_pad_nd")
 def _pad(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = list(args[0].spec.shape)
     pads = args[1]
@@ -652,7 +589,7 @@ def _pad(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(shape)
 
 
-@_row(
+@row(
     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d"
 )
 def _border(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
@@ -664,13 +601,13 @@ def _border(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return _pad(table, args, kwargs)
 
 
-_row(
+row(
     "reflection_pad1d_backward reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward "
     "reflection_pad3d_backward replication_pad3d_backward glu_backward"
-)(_shaped_as(1))
+)(shaped_as(1))
 
 
-@_row("glu")
+@row("glu")
 def _glu(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = list(args[0].spec.shape)
     d = argument(args, kwargs, 1, "dim", -1) % len(shape)
@@ -679,7 +616,7 @@ def _glu(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(shape)
 
 
-@_row("pixel_shuffle")
+@row("pixel_shuffle")
 def _pixel_shuffle(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     *batch, channels, rows, columns = args[0].spec.shape
     factor = args[1]
@@ -687,7 +624,7 @@ def _pixel_shuffle(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*batch, channels // (factor * factor), rows * factor, columns * factor)
 
 
-@_row("pixel_unshuffle")
+@row("pixel_unshuffle")
 def _pixel_unshuffle(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     *batch, channels, rows, columns = args[0].spec.shape
     factor = args[1]
@@ -696,17 +633,7 @@ def _pixel_unshuffle(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*batch, channels * factor * factor, rows // factor, columns // factor)
 
 
-_row("_cdist_backward")(_shaped_as(1))
-
-
-@_row("_cdist_forward _euclidean_dist")
-def _cdist(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    a, b = args[0].spec.shape, args[1].spec.shape
-    require_equal(table, a[-1], b[-1])
-    return (*broadcast(table, [a[:-2], b[:-2]]), a[-2], b[-2])
-
-
-@_row("repeat")
+@row("repeat")
 def _repeat(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = (1,) * (len(args[1]) - len(args[0].spec.shape)) + args[0].spec.shape
     return tuple(n * m for n, m in zip(shape, args[1], strict=True))
@@ -715,56 +642,60 @@ def _repeat(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 # -- tensors out of sizes ----------------------------------------------------------------------------------------
 
 
-@_row("empty.memory_format full zeros ones rand randn empty_permuted rand.generator randn.generator")
+@row(
+    "_efficientzerotensor empty.memory_format full zeros ones rand randn empty_permuted rand.generator randn.generator"
+)
 def _factory(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[0])
 
 
-@_row("new_empty new_zeros new_ones new_full")
+@row("new_empty new_zeros new_ones new_full")
 def _new(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[1])
 
 
-@_row("randint")
+@row("randint")
 def _randint(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[1])
 
 
-@_row("randint.low")
+@row("randint.low normal.float_float")
 def _randint_low(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(args[2])
 
 
-@_row("empty_strided")
+@row("empty_strided")
 def _empty_strided(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
     return Layout(tuple(args[0]), tuple(args[1]))
 
 
-@_row("new_empty_strided")
+@row("new_empty_strided")
 def _new_empty_strided(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
     return Layout(tuple(args[1]), tuple(args[2]))
 
 
-@_row("eye")
+@row("eye")
 def _eye(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (args[0], args[0])
 
 
-@_row("eye.m")
+@row("eye.m")
 def _eye_m(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (args[0], args[1])
 
 
-@_row("arange arange.start arange.start_step")
+@row("arange arange.start arange.start_step")
 def _arange(table: SymbolTable, args: tuple, kwargs: dict) -> Shape | None:
     start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     parts = [_fraction(n) for n in (start, end, step)]
-    if None in parts or isinstance(step, Expr) or not step:
+    if None in parts or (isinstance(step, int) and not step):
         return None
     (a, p), (b, q), (c, r) = parts  # type: ignore[misc]
     # (b/q - a/p) / (c/r), rounded up
     above, below = (b * p - a * q) * r, c * p * q
-    return (-((-above if below > 0 else above) // abs(below)),)
+    if table.decide(Relation("<", below, 0)):
+        above, below = -above, -below
+    return (-(-above // below),)
 
 
 def _fraction(n: Any) -> tuple[SizeLike, int] | None:
@@ -778,18 +709,18 @@ def _fraction(n: Any) -> tuple[SizeLike, int] | None:
 _LARGE = 2**16
 
 
-@_row("multinomial")
+@row("multinomial")
 def _multinomial(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (*args[0].spec.shape[:-1], args[1])
 
 
-@_row("affine_grid_generator")
+@row("affine_grid_generator")
 def _grid(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     size = args[1]
     return (size[0], *size[2:], len(size) - 2)
 
 
-@_row("rot90")
+@row("rot90")
 def _rotated(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = list(args[0].spec.shape)
     a, b = argument(args, kwargs, 2, "dims", (0, 1))
@@ -798,17 +729,17 @@ def _rotated(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(shape)
 
 
-@_row("randperm")
+@row("randperm")
 def _randperm(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (args[0],)
 
 
-@_row("_fft_c2c")
+@row("_fft_c2c")
 def _fft(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return args[0].spec.shape
 
 
-@_row("_fft_r2c")
+@row("_fft_r2c")
 def _fft_real(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = list(args[0].spec.shape)
     if args[3]:
@@ -816,14 +747,17 @@ def _fft_real(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return tuple(shape)
 
 
-@_row("_fft_c2r")
+@row("_fft_c2r")
 def _fft_back(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     shape = list(args[0].spec.shape)
     shape[args[1][-1]] = args[3]
     return tuple(shape)
 
 
-@_row("linspace")
+@row(
+    "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor logspace logspace.Tensor_Tensor "
+    "logspace.Tensor_Scalar logspace.Scalar_Tensor"
+)
 def _linspace(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
     return (args[2],)
 
@@ -831,19 +765,18 @@ def _linspace(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
 # -- copies that are views in disguise ---------------------------------------------------------------------------
 
 
-@_row("_unsafe_view")
+@row("_unsafe_view")
 def _unsafe_view(table: SymbolTable, args: tuple, kwargs: dict) -> Layout:
     shape = full_shape(table, args[0].spec.numel(), args[1])
     return Layout(shape, contiguous_strides(shape))
 
 
-@_row("slice_copy.Tensor")
-def _slice_copy(table: SymbolTable, args: tuple, kwargs: dict) -> Shape:
-    shape = list(args[0].spec.shape)
-    d = argument(args, kwargs, 1, "dim", 0) % len(shape)
-    first, last = slice_bounds(
-        table, shape[d], argument(args, kwargs, 2, "start"), argument(args, kwargs, 3, "end")
+def _shapes(layouts: Any) -> Any:
+    return layouts.shape if type(layouts) is Layout else type(layouts)(map(_shapes, layouts))
+
+
+for _view, _rule in VIEWS.items():
+    _packet, _, _overload = _view.name().removeprefix("aten::").partition(".")
+    row(f"{_packet}_copy.{_overload}" if _overload else f"{_packet}_copy")(
+        lambda table, args, kwargs, rule=_rule: _shapes(rule(table, args, kwargs))
     )
-    step = argument(args, kwargs, 4, "step", 1)
-    shape[d] = (last - first + step - 1) // step
-    return tuple(shape)

@@ -27,6 +27,7 @@ from ..shapes.expr import (
 )
 from ..shapes.node import expr_of, to_symint
 from ..shapes.table import SymbolTable
+from . import layer_size_rules, matrix_size_rules  # noqa: F401  which fill the table of rules
 from .size_rules import FIXED, rule_of
 from .spec import FakeStorage, Spec, make_spec
 from .tensor import FakeTensor, fakes_in, new_fake

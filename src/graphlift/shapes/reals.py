@@ -180,9 +180,8 @@ class Reals:
         above, below = found
         table = self.table
         if rounding == NEAREST:
-            if below % 2 == 0:
-                return None  # there are halves, which go to the even one
-            above, below = 2 * above + below, 2 * below
+            up = (above // below) % 2 if below % 2 == 0 else 1  # halves go to the even one
+            above, below = 2 * above + below - 1 + up, 2 * below
         if not table.decide(Relation("<=", above, _EXACT)) or not table.decide(
             Relation("<=", -_EXACT, above)
         ):
