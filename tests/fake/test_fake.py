@@ -56,6 +56,8 @@ def assert_same_metadata(f: Callable[..., Any], *args: Any) -> None:
 X = torch.randn(3, 4)
 G = torch.randn(3, 4, requires_grad=True)
 IMAGE = torch.randn(2, 3, 8, 8)
+SQUARES = torch.randn(2, 4, 6, 8).to(memory_format=torch.channels_last)
+VOLUME = torch.randn(2, 4, 3, 6, 8).to(memory_format=torch.channels_last_3d)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,14 @@ IMAGE = torch.randn(2, 3, 8, 8)
         (lambda a: F.layer_norm(a, (4,)), (G,)),
         (lambda a: torch.native_layer_norm(a, (4,), None, None, 1e-5), (X.bfloat16(),)),
         (lambda a: F.conv2d(a, torch.ones(5, 3, 3, 3)), (IMAGE.to(memory_format=torch.channels_last),)),
+        (lambda a: F.pad(a, (1, 1, 1, 1), mode="reflect"), (IMAGE.to(memory_format=torch.channels_last),)),
+        (lambda a: F.pad(a, (1, 1, 1, 1), mode="replicate"), (IMAGE.to(memory_format=torch.channels_last),)),
+        (lambda a: F.pad(a, (1, 1) * 3, mode="replicate"), (VOLUME,)),
+        (lambda a: F.pad(a, (1, 1) * 3, mode="reflect"), (VOLUME,)),
+        (lambda a: F.channel_shuffle(a, 3), (IMAGE.to(memory_format=torch.channels_last),)),
+        (lambda a: F.pixel_unshuffle(a, 2), (IMAGE.to(memory_format=torch.channels_last),)),
+        (lambda a: F.max_unpool2d(a, torch.zeros_like(a, dtype=torch.int64), 2), (SQUARES,)),
+        (lambda a: torch.ops.aten.glu_backward(a[:, :2], a, 1), (SQUARES,)),
         (lambda a: F.interpolate(a, scale_factor=2.0, mode="bilinear"), (IMAGE,)),
         (lambda a: F.scaled_dot_product_attention(a, a, a), (torch.randn(2, 4, 8, 16),)),
         (lambda a: torch.fft.rfftn(a), (torch.randn(5, 6, 7),)),

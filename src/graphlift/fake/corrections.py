@@ -279,6 +279,18 @@ _LIKE = (
     aten.sort.stable,
 )
 
+_SUGGESTED = (
+    aten.pixel_shuffle.default,
+    aten.pixel_unshuffle.default,
+    aten.channel_shuffle.default,
+    aten.native_channel_shuffle.default,
+    aten.reflection_pad2d.default,
+    aten.reflection_pad3d.default,
+    aten.replication_pad2d.default,
+    aten.replication_pad3d.default,
+    aten.max_unpool2d.default,
+)
+
 CPU_CORRECTIONS: dict[Any, Rule] = {
     **dict.fromkeys(_LIKE, _strides_of_dense),
     aten.native_dropout.default: _strides_of_empty,
@@ -295,9 +307,10 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.log_sigmoid_forward.default: _all_contiguous,
     aten.native_dropout_backward.default: _product,
     aten.nll_loss2d_forward.default: _all_contiguous,
+    aten.nll_loss2d_backward.default: _all_contiguous,
+    aten.glu_backward.default: _all_contiguous,
     aten.rrelu_with_noise.default: _all_contiguous,
-    aten.pixel_shuffle.default: _suggested,
-    aten.pixel_unshuffle.default: _suggested,
+    **dict.fromkeys(_SUGGESTED, _suggested),
     aten.roll.default: _roll,
     aten._linalg_svd.default: _svd,
     aten.linalg_eig.default: _eig,
