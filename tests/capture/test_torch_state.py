@@ -251,7 +251,7 @@ def test_deterministic_leaks(x):
     return x * 2
 
 
-@torch_program(G, breaks="print-or-io")
+@torch_program(G)
 def test_anomaly(x):
     with torch.autograd.detect_anomaly(check_nan=False):
         y = x * 2

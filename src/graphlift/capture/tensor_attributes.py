@@ -112,7 +112,7 @@ def _resizes(name: str) -> Callable[[Capture, list[Tracker], dict[str, Tracker]]
         tensor = cap.realize(args[0])
         assert type(tensor) is TensorVar
         fake = tensor.fake
-        if tensor.node.op == "placeholder" or 0 not in fake.shape or fake.requires_grad or fake._is_view():
+        if tensor.node.op == "placeholder" or fake.home.nbytes != 0 or fake.requires_grad:
             raise Break("unsupported-call", f"Tensor.{name}", at_once=True)
         return cap.emit("call_method", name, args, kwargs, lambda t, *a, **k: getattr(t, name)(*a, **k))
 

@@ -5,7 +5,8 @@ Always: device, strides, aliasing, autograd state and errors are eager's.
 """
 
 from .errors import DataDependent, FakeLimit, Unsupported
-from .mode import FakeMode, is_view_of_leaf, quieted, refuses_history
+from .mode import FakeMode, is_view_of_leaf, refuses_history
+from .ops import quieted
 from .spec import FakeStorage, Spec
 from .tensor import FakeTensor, value_of
 from .undecorated import keep_dynamo_out

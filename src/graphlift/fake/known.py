@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..shapes.expr import Expr
-from .ops import OpInfo
+from .ops import OpInfo, quietly
 from .tensor import FakeTensor, value_of
 
 #: Elements of the largest tensor whose values are kept.
@@ -61,7 +61,7 @@ def computed(info: OpInfo, args: tuple, kwargs: dict) -> Any:
     if not all(found):
         return None
     with torch._C._DisableTorchDispatch(), torch.no_grad():
-        return info.func(*real_args, **real_kwargs)
+        return quietly(info.func, real_args, real_kwargs)
 
 
 def rewritten(info: OpInfo, args: tuple, kwargs: dict) -> Tensor | None:

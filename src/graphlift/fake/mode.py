@@ -6,8 +6,6 @@ Always: no data is read or computed; metadata are computed once per (operator, a
 
 from __future__ import annotations
 
-import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +22,7 @@ from .checks import as_eager, check_arguments, check_overlap
 from .corrections import correct
 from .errors import DataDependent, Unsupported
 from .known import carry, computed, know, rewritten
-from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info
+from .ops import MIXED_DEVICES, Kind, OpInfo, Tag, aten, functional_form, op_info, quietly
 from .outs import require_apart, require_casts, require_dtypes, require_regular_out
 from .spec import META, FakeStorage, Spec, make_spec, meta_tensor, spec_of
 from .tensor import FakeTensor, count_writes, fakes_in, in_mode_of, new_fake, set_metadata, value_of
@@ -383,7 +381,7 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
     try:
-        return _quietly(info.func, meta_args, meta_kwargs), standins
+        return quietly(info.func, meta_args, meta_kwargs), standins
     except NotImplementedError as e:
         if "meta" not in str(e).lower():
             raise
@@ -415,26 +413,9 @@ def _on_zeros(info: OpInfo, args: tuple, kwargs: dict) -> Any:
         return type(a)(map(lower, a)) if type(a) in (list, tuple) else a
 
     try:
-        return _quietly(info.func, lower(args), {k: lower(v) for k, v in kwargs.items()})
+        return quietly(info.func, lower(args), {k: lower(v) for k, v in kwargs.items()})
     except RuntimeError as error:
         raise Unsupported(info.name, f"raises, perhaps for zeros alone: {error}") from None
-
-
-#: Held while what the whole process has, how it warns, is not as the program set it: other threads capture, too.
-quieted = threading.RLock()
-
-
-def _quietly(func: Any, args: tuple, kwargs: dict) -> Any:
-    """A call on meta tensors without its warnings, which the operator itself gives (once or always) when it runs."""
-    with quieted:
-        always = torch.is_warn_always_enabled()
-        torch.set_warn_always(True)  # so that what warns once does not count this as its time
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return func(*args, **kwargs)
-        finally:
-            torch.set_warn_always(always)
 
 
 def _numbers_as_tensors(info: OpInfo, args: tuple, meta_args: tuple) -> tuple:

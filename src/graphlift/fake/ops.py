@@ -7,6 +7,8 @@ Always: derived from the schema, except the short tables below where the schema 
 
 from __future__ import annotations
 
+import threading
+import warnings
 from enum import Enum, auto
 from typing import Any
 
@@ -184,3 +186,22 @@ def _find(func: Any) -> Any | None:
             if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:
                 return other
     return None
+
+
+# -- calls --------------------------------------------------------------------------------------------------
+
+#: Held while what the whole process has, how it warns, is not as the program set it: other threads capture, too.
+quieted = threading.RLock()
+
+
+def quietly(func: Any, args: tuple, kwargs: dict) -> Any:
+    """A call on tensors that stand for others, without its warnings: the operator itself gives them when it runs."""
+    with quieted:
+        always = torch.is_warn_always_enabled()
+        torch.set_warn_always(True)  # so that what warns once does not count this as its time
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return func(*args, **kwargs)
+        finally:
+            torch.set_warn_always(always)
