@@ -37,7 +37,11 @@ def lines() -> list[str]:
     return outputs[0][0].splitlines()
 
 
-@pytest.mark.parametrize("kind", ["ddp of compiled", "compiled ddp", "compiled fsdp"])
+@pytest.mark.parametrize(
+    "kind",
+    ["ddp of compiled", "compiled ddp", "compiled fsdp"]
+    + ["static graph", "unused parameters", "mixed precision"],
+)
 def test_three_steps_are_equal_to_eager(lines: list[str], kind: str) -> None:
     assert f"equal: {kind}" in lines
 
