@@ -244,6 +244,18 @@ class Giving(Answer):
         return self.act("joined", right)
 
 
+class Iterating(Answer):
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        given = vars(self)["given"] = vars(self).get("given", 0) + 1
+        y = self.act("next", given)
+        if given > 2:
+            raise StopIteration
+        return y
+
+
 class Inherited(Operand):
     """It reaches over itself for what `Operand` has."""
 
@@ -307,6 +319,22 @@ class New:
         made = object.__new__(cls)
         vars(made)["way"] = way
         return made
+
+
+class NewAndInit(New):
+    def __init__(self, x: Tensor, way: str) -> None:
+        LOG.append("init")
+        Answer(x, "odd" if way == "odd" else "value").act("init")
+        if way == "refuses":
+            raise ValueError("refused")
+
+
+class NewOfAnother:
+    def __new__(cls, x: Tensor, way: str) -> Any:
+        return Answer(x, way).act("new")
+
+    def __init__(self, x: Tensor, way: str) -> None:
+        raise AssertionError("an object of another class is not initialised")
 
 
 #: A class and what a statement does with an instance `t`.
@@ -392,11 +420,17 @@ FORMS: dict[str, tuple[Any, str]] = {
     "min": (Giving, "r = min(2, 1, key=lambda i: t.rank(i))"),
     "reduce": (Giving, "r = reduce(t.joined, [0, 1, 2])"),
     "reduce with a start": (Giving, "r = reduce(t.joined, range(2), x)"),
+    "for iterator": (Iterating, "for r in t: LOG.append('round')\n{indent}else: LOG.append('else')"),
+    "left iterator": (Iterating, "for r in t: break"),
+    "sum of iterator": (Iterating, "r = sum(t)"),
+    "iterated in an expression": (Iterating, "r = [v for v in t]"),
+    "new and init": (NewAndInit, "r = type(t)(x, WAY)"),
     "argument": (Operand, "r = torch.stack([t.prop * 1, x])"),
     "nested": (Operand, "r = t[t.prop, 1 if t else 2]"),
 }
 #: Forms whose result leads to others, and those that have two breaks.
-DEEPER = {"and", "while", "nested", "init", "new", *(form for form in FORMS if FORMS[form][0] is Giving)}
+DEEPER = {"and", "while", "nested", "init", "new", "new and init"}
+DEEPER |= {form for form in FORMS if FORMS[form][0] in (Giving, Iterating)}
 
 AROUND = {
     "bare": "{form}",
@@ -468,7 +502,7 @@ def lines(error: BaseException) -> list[Any]:
 def outcome(fn: Any, cls: Any, way: str, value: float) -> Any:
     LOG.clear()
     x = torch.arange(3.0) + value
-    t = cls(x, "value" if cls in (Made, New) else way)
+    t = cls(x, "value" if cls in (Made, New, NewAndInit) else way)
     LOG.clear()
     try:
         result: Any = fn(x, way, t)
@@ -502,3 +536,13 @@ def test_keeps_the_regions_of_the_caller(form: str) -> None:
     fn = inside(made(form, "bare"), cls)
     x = torch.arange(3.0)
     assert graphlift.explain(fn)(x, "value", cls(x, "value")).graph_count == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_new_that_returns_an_object_of_another_class(way: str, compiler: Compiler) -> None:
+    def makes(x: Tensor, way: str, t: Any) -> Any:
+        return NewOfAnother(x + 1, way=way), x - 1
+
+    compiled = compiler.compile(makes, backend=lambda gm, inputs: gm.forward)
+    for value in (1.0, 2.0):
+        assert_equal(outcome(compiled, Operand, way, value), outcome(makes, Operand, way, value))

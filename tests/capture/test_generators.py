@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+import graphlift
 from tests.capture.program import program
 
 X = torch.ones(3)
@@ -369,3 +370,72 @@ def test_a_generator_closed_before_it_started_leaves_the_region_closed(compiler)
     for fn in (closed, thrown_into):
         y, generator = compiler.compile(fn, backend="eager")(X)
         assert torch.equal(y, X + 1) and generator.gi_frame is None and list(generator) == []
+
+
+def breaking(x: Tensor, log: list):
+    try:
+        for i in range(3):
+            y = x + i
+            graphlift.graph_break()
+            yield y
+    finally:
+        log.append("closing")
+        graphlift.graph_break()
+        log.append("closed")
+
+
+def descending(x: Tensor, depth: int):
+    if not depth:
+        graphlift.graph_break()
+        yield x
+        return
+    for y in descending(x + 1, depth - 1):
+        yield y * 2
+    yield from descending(x, depth - 1)
+
+
+@program(breaks=True)
+def test_a_loop_is_left_after_a_break_in_its_generator(x: Tensor):
+    log = []
+    seen = []
+    for y in breaking(x * 2, log):
+        seen.append(y)
+        break
+    kept = breaking(x, log)
+    for y in kept:
+        seen.append(y)
+        break
+    kept.close()
+    return torch.stack(seen) + 1, log
+
+
+@program(breaks=True)
+def test_breaks_in_the_loop_and_in_its_generator(x: Tensor):
+    log = []
+    for y in breaking(x * 2, log):
+        log.append("round")
+        graphlift.graph_break()
+        z = y * 3
+    return z + 1, log
+
+
+@program(breaks=True)
+def test_generators_that_break_inside_each_other(x: Tensor):
+    log = []
+    rows = [w * 2 for y in breaking(x, log) for w in breaking(y, log)]
+    widths = (max((w.shape[0] for w in breaking(y, log)), key=lambda v: -v) for y in breaking(x, log))
+    return torch.stack(rows), sum(widths) * x, sum(descending(x, 3)), log
+
+
+@program(breaks=True)
+def test_an_exception_between_rounds_of_a_generator_that_breaks(x: Tensor):
+    log = []
+    with torch.no_grad():
+        for y in breaking(x, log):
+            try:
+                if len(log) > 2:
+                    raise ValueError("enough")
+                log += [w.shape[0] for w in breaking(y, log)]
+            except ValueError as error:
+                log.append(str(error))
+    return y * 2, log, torch.is_grad_enabled()

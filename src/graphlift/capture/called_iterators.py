@@ -55,6 +55,20 @@ class CalledIter(IteratorVar):
             raise
 
 
+class Ahead(IteratorVar):
+    """What a loop goes on with that a break left while an iterator was asked for an item: the item, then the iterator."""
+
+    __slots__ = ("iterator", "item")
+
+    def __init__(self, iterator: Tracker, item: Tracker) -> None:
+        self.source = None
+        self.iterator = iterator
+        self.item = item
+
+    def next(self, cap: Capture) -> Tracker:
+        return self.item
+
+
 class ReversedIter(SeqIter):
     """``reversed(owner)`` of a tuple or (live) of a list; ``position``: of the next item, -1 at the end."""
 

@@ -254,10 +254,20 @@ def ask(
         raw = cap.type_attr(obj.cls, name)
         if isinstance(raw, types.FunctionType):
             then = finish(asks) if asks is not None else ()
-            return finished(cap, then, call_special(cap, obj, name, args, Link(then) if then else DIRECT))
+            given = cap.realize(call_special(cap, obj, name, args, Link(then) if then else DIRECT))
+            return given if finish is answer and _will_do(asks, given) else finished(cap, then, given)
         if raw is not ABSENT and raw is not getattr(object, name, None):
             break
     return None
+
+
+def _will_do(asks: Any, given: Tracker) -> bool:
+    """Whether an answer is one that the builtin gives as it is."""
+    if type(given) is not ConstVar or given.is_unread:
+        return False
+    if asks is len:
+        return type(given.value) is int and 0 <= given.value <= sys.maxsize
+    return asks in (str, repr, format) and type(given.value) is str
 
 
 #: By which special method a builtin asks, or by which other one where a class leaves that as it is; and the builtin that
@@ -661,6 +671,8 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
     init = cap.type_attr(cls, "__init__")
     if isinstance(new, types.FunctionType):
         last = link if init is object.__init__ else None
+        if link is DIRECT and isinstance(init, types.FunctionType):
+            last = Link((ConstVar(polyfills.initialise), this, TupleVar(list(args)), DictVar(dict(kwargs))))
         result = call(cap, wrap_class_value(cap, cls, "__new__", new), [this, *args], kwargs, last)
     elif issubclass(cls, torch.Tensor):
         from .override_rules import new_tensor

@@ -104,7 +104,8 @@ class Link:
     """How a frame's result becomes that of the instruction in the frame below which led to it.
 
     ``finish``: a function and operands, to be given the result; ``attribute``: of a lookup, the object, the name and the
-    ``__getattr__`` to ask where the frame raises an AttributeError; ``steps``: what an earlier region left to do then.
+    ``__getattr__`` to ask where the frame raises an AttributeError; of a loop, the iterator that ends it where the frame
+    raises a StopIteration; ``steps``: what an earlier region left to do then.
     """
 
     finish: tuple[Tracker, ...] = ()

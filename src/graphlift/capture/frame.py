@@ -389,6 +389,7 @@ class GeneratorVar(IteratorVar):
 
     def throw(self, cap: Capture, error: Tracker) -> Tracker:
         """Raise ``error`` inside the generator at its suspended yield (or in the generator it delegates to)."""
+        self.frame.link = None
         if self.running:
             raise cap.raise_(ValueError, "generator already executing")
         if self.done or not self.started:
@@ -776,7 +777,12 @@ def resume_callee(cap: Capture, callee: CalleeVar, link: Link | None) -> Tracker
     except Raised as raised:
         if not attribute:
             raise
-        value = _missed(cap, raised, *attribute)
+        if len(attribute) == 1:
+            if at_end(raised) is None:
+                raise
+            value, steps = SeqIter([], TupleVar([])), steps[1:]
+        else:
+            value = _missed(cap, raised, *attribute)
     for index, step in enumerate(steps):
         assert value is not None
         value = _go_on(cap, step, value, steps[index + 1 :], link)

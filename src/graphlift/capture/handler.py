@@ -780,7 +780,7 @@ def _handover(residual: Residual, frames: list[Frame]) -> str:
         attribute = attribute or inner.link.attribute
         steps += [_packed(residual, part) for part in (inner.link.finish,) if part]
         steps += [residual.expr(step) for step in inner.link.steps]
-        if frame.info.instrs[frame.pc].op == "FOR_ITER":
+        if frame.info.instrs[frame.pc].op == "FOR_ITER" and not frame.entering:
             frame.pop()  # what it looks at
         if frame.is_polyfill:
             steps.append(_step(residual, frame))

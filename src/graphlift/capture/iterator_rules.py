@@ -17,7 +17,7 @@ from ..guards import ABSENT
 from . import polyfills
 from .attributes import is_python, python_type
 from .breaks import Break, Exhausted, Raised
-from .called_iterators import FixedIter, ReversedIter
+from .called_iterators import Ahead, FixedIter, ReversedIter
 from .calls import LED, call, call_c, call_special, construct, known_index, plain_index, refuse
 from .capture import DIRECT, Capture, Link, NotConst
 from .frame import CallIter, GeneratorVar, RangeIter
@@ -102,6 +102,11 @@ def _stop_iteration(cap: Capture, end: Exhausted) -> Raised:
         if not is_same(cap, end.value, NONE):
             error.slots["args"] = TupleVar([end.value])
     return raised
+
+
+@rule(polyfills.ahead)
+def _ahead(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    return Ahead(args[0], args[1])
 
 
 @rule(range)

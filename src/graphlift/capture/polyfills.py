@@ -7,6 +7,7 @@ Always: nothing here calls anything but other builtins.
 
 import collections
 import sys
+from itertools import chain
 
 _MISSING = object()
 #: How `min()` and `max()` say that they got nothing.
@@ -433,6 +434,11 @@ def truth_of(kind, value):
     return bool(kind(value))
 
 
+def ahead(iterator, item):
+    """An iterator that has given ``item`` already, for a loop that is to get it."""
+    return chain((item,), iterator)
+
+
 def asked(builtin, value):
     return builtin(Answer(value))
 
@@ -444,6 +450,13 @@ def converted(conversion, spec, value):
 def nothing(value):
     """What `setattr` and `delattr` return, whatever the methods that do it return."""
     return None
+
+
+def initialise(cls, args, keywords, made):
+    """What calling a class gives whose ``__new__`` returned ``made``."""
+    if cls not in type(made).__mro__:
+        return made
+    return initialised(made, type(made).__init__(made, *args, **keywords))
 
 
 def initialised(made, value):

@@ -24,9 +24,10 @@ from ..guards import Const, Source
 from ..guards._guards import set_become, set_clone, set_table
 from ..marks import keep_from_torch_compile
 from ..shapes.expr import Expr, Real, SizeLike, Symbol, free, render
+from . import polyfills
 from .arrays import known_array, memory_of
 from .breaks import RunEagerly
-from .called_iterators import CalledIter, FixedIter, ReversedIter, TeeIter
+from .called_iterators import Ahead, CalledIter, FixedIter, ReversedIter, TeeIter
 from .capture import Capture
 from .constants import is_static_type
 from .frame import (
@@ -556,6 +557,9 @@ class Residual:
         text = f"{self.constant(advanced)}({made}, {tracker.taken})" if tracker.taken else made
         return self._keep(tracker, "it", text)
 
+    def _ahead(self, tracker: Ahead) -> str:
+        return f"{self.constant(polyfills.ahead)}({self.expr(tracker.iterator)}, {self.expr(tracker.item)})"
+
     def _reversed_iterator(self, tracker: ReversedIter) -> str:
         if tracker.done:
             return self._keep(tracker, "it", f"reversed({'[]' if type(tracker.owner) is ListVar else '()'})")
@@ -715,6 +719,7 @@ BUILDERS: dict[type, Callable[[Residual, Any], str]] = {
     RangeIter: Residual._range_iterator,
     CallIter: Residual._call_iterator,
     CalledIter: Residual._called_iterator,
+    Ahead: Residual._ahead,
     ReversedIter: Residual._reversed_iterator,
     FixedIter: Residual._fixed_iterator,
     TeeIter: Residual._fixed_iterator,

@@ -89,6 +89,16 @@ attribute_missed(PyObject *attribute)
     return NULL;
 }
 
+/* The steps that are left, or NULL; steals `steps`. */
+static PyObject *
+without_first(PyObject *steps)
+{
+    Py_ssize_t count = steps == NULL ? 0 : PyTuple_GET_SIZE(steps);
+    PyObject *rest = count > 1 ? PyTuple_GetSlice(steps, 1, count) : NULL;
+    Py_XDECREF(steps);
+    return rest;
+}
+
 /* What leaves a generator for a StopIteration (PEP 479): the interpreter converts it itself from CPython 3.12 on. */
 static void
 stopped_inside(void)
@@ -135,16 +145,24 @@ callee_vectorcall(Callee *self, PyObject *const *args, size_t nargsf, PyObject *
             Py_SETREF(value, make_callee(value, finish, attribute, false));
             break;
         }
-        if (value == NULL && attribute != NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            value = attribute_missed(attribute);
+        if (value == NULL && attribute != NULL) {
+            if (PyTuple_GET_SIZE(attribute) == 1) {
+                if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
+                    PyErr_Clear();
+                    value = Py_NewRef(PyTuple_GET_ITEM(attribute, 0));
+                    finish = without_first(finish);
+                }
+            }
+            else if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+                value = attribute_missed(attribute);
+            }
         }
         if (value == NULL || finish == NULL) {
             break;
         }
         Py_CLEAR(attribute);
         value = step_value(PyTuple_GET_ITEM(finish, 0), value);
-        Py_ssize_t steps = PyTuple_GET_SIZE(finish);
-        Py_SETREF(finish, steps > 1 ? PyTuple_GetSlice(finish, 1, steps) : NULL);
+        finish = without_first(finish);
     }
     Py_XDECREF(finish);
     Py_XDECREF(attribute);
@@ -161,8 +179,9 @@ callee_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      &finish, &PyTuple_Type, &attribute, &returns_rest)) {
         return NULL;
     }
-    if (attribute != NULL && PyTuple_GET_SIZE(attribute) != 0 && PyTuple_GET_SIZE(attribute) != 3) {
-        PyErr_SetString(PyExc_TypeError, "attribute is an object, a name and a __getattr__ or None");
+    Py_ssize_t parts = attribute == NULL ? 0 : PyTuple_GET_SIZE(attribute);
+    if (parts != 0 && parts != 1 && parts != 3) {
+        PyErr_SetString(PyExc_TypeError, "attribute is an object, a name and a __getattr__ or None; or an iterator");
         return NULL;
     }
     for (Py_ssize_t i = 0; finish != NULL && i < PyTuple_GET_SIZE(finish); i++) {
@@ -208,7 +227,7 @@ static PyMemberDef callee_members[] = {
     {"finish", T_OBJECT, offsetof(Callee, finish), READONLY,
      "steps, each a function, or a code and its globals, and operands: given the callee's value, then what that gave; or None"},
     {"attribute", T_OBJECT, offsetof(Callee, attribute), READONLY,
-     "the object, the name and the __getattr__ of a lookup, for an AttributeError; or None"},
+     "the object, the name and the __getattr__ of a lookup, for an AttributeError; the value for a StopIteration; or None"},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Callee, vectorcall), READONLY, NULL},
     {NULL},
 };

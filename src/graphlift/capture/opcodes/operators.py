@@ -11,6 +11,7 @@ from typing import Any
 
 from ..assumed import branch
 from ..breaks import Exhausted
+from ..called_iterators import Ahead
 from ..capture import DIRECT, Capture, Link
 from ..frame import Frame, IteratorVar
 from ..protocol import (
@@ -149,6 +150,9 @@ def _get_iter(cap: Capture, frame: Frame, arg: Any) -> None:
 def _for_iter(cap: Capture, frame: Frame, target: int) -> int | None:
     iterator = frame.stack[-1]
     frame.loops[len(frame.stack) - 1] = iterator, frame.pc, target
+    if type(iterator) is Ahead:
+        frame.stack[-1:] = iterator.iterator, iterator.item
+        return None
     try:
         item = next_item(cap, iterator, DIRECT)
     except Exhausted:

@@ -19,7 +19,7 @@ from .. import polyfills
 from ..attributes import is_python, python_type, says_itself
 from ..breaks import Break, Exhausted, Raised
 from ..calls import call, call_special
-from ..capture import Capture, Link
+from ..capture import DIRECT, Capture, Link
 from ..constants import PLAIN_CONSTANTS
 from ..frame import DequeIter, DictIter, GeneratorVar, IteratorVar, RangeIter, SeqIter, SetIter, at_end
 from ..overriding import is_customized
@@ -321,8 +321,11 @@ def next_item(cap: Capture, iterator: Tracker, link: Link | None = None) -> Trac
     if type(iterator) is ObjectVar and isinstance(
         cap.type_attr(iterator.cls, "__next__"), types.FunctionType
     ):
+        # A loop goes on with an iterator that gives the item first.
+        ahead = ConstVar(polyfills.ahead), iterator
+        way = Link(ahead, (SeqIter([], TupleVar([])),)) if link is DIRECT else None
         try:
-            return call_special(cap, iterator, "__next__", [])
+            return call_special(cap, iterator, "__next__", [], way)
         except Raised as raised:
             raise (at_end(raised) or raised) from None
     if cap.type_attr(python_type(iterator), "__next__") is ABSENT:
