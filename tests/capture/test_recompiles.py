@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import abc
+import sys
 from collections import namedtuple
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 import torch
@@ -89,6 +91,7 @@ SAME: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "unused key": (lambda x, d: x * d["a"], [(X, {"a": 1}), (X, {"a": 1, "b": 2}), (X, {"c": 3, "a": 1})]),
     "another place in a storage": (lambda x: x + 1, [(X,), (torch.ones(4)[1:],)]),
     "another tensor": (lambda x: x + 1, [(X,), (X * 2,), (X.clone(),)]),
+    "only its type": (lambda x, n: x * 2 if isinstance(n, int) and n is not None else x, [(X, 3), (X, 4)]),
     "another list": (lambda x, v: x + v[0], [(X, [1, 2]), (X, [1, 3])]),
     "a longer list": (lambda x, v: x + v[1], [(X, [1, 2]), (X, [1, 2, 3]), (X, [0, 2])]),
     "a list only grown": (lambda x, v: v.append(1) or x + 1, [(X, []), (X, [1, 2])]),
@@ -141,6 +144,52 @@ def test_patched_method_and_class_attribute(compiler, monkeypatch):
     assert compiled(X)[0].item() == 9
     config.factor = lambda: 7
     assert compiled(X)[0].item() == 11
+
+
+class Named(abc.ABC):  # noqa: B024
+    pass
+
+
+@runtime_checkable
+class Sized(Protocol):
+    def size(self): ...
+
+
+def test_what_abstract_classes_say_of_an_object(compiler):
+    class Given:
+        pass
+
+    given, fresh = Given(), Given()
+
+    def fn(x):
+        return x + isinstance(given, Named) + 2 * isinstance(given, Sized) + 4 * issubclass(Given, Named)
+
+    compiled = compiler.compile(fn, backend="eager")
+    assert compiled(X)[0].item() == 1
+    given.size = lambda: 3
+    assert compiled(X)[0].item() == 3
+    Named.register(Given)
+    assert compiled(X)[0].item() == 8
+    given = fresh
+    assert compiled(X)[0].item() == 6
+
+
+def test_a_module_that_takes_the_place_of_an_imported_one(compiler, monkeypatch):
+    def module(value):
+        made = ModuleType("graphlift_imported")
+        made.value = value
+        monkeypatch.setitem(sys.modules, "graphlift_imported", made)
+
+    def fn(x):
+        import graphlift_imported
+
+        return x * graphlift_imported.value
+
+    module(2)
+    compiled = compiler.compile(fn, backend="eager")
+    assert compiled(X)[0].item() == 2
+    module(3)
+    assert compiled(X)[0].item() == 3
 
 
 def test_global_state(compiler):

@@ -90,7 +90,7 @@ def python_type(tracker: Tracker) -> type:
     """``type(value)`` of what a tracker stands for."""
     kind = type(tracker)
     if kind is ConstVar:
-        return type(tracker.value)  # type: ignore[attr-defined]
+        return tracker.kind  # type: ignore[attr-defined,no-any-return]
     if kind is NumberVar and tracker.kind is not None:  # type: ignore[attr-defined]
         return tracker.kind  # type: ignore[attr-defined,no-any-return]
     if kind in (ObjectVar, DictVar, SetVar, TensorVar):

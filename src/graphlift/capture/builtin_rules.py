@@ -6,6 +6,7 @@ Always: what needs a loop over user values is a polyfill in Python, traced like 
 
 from __future__ import annotations
 
+import abc
 import builtins
 import copyreg
 import datetime
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from ..guards import Call, gives
 from . import polyfills
 from .attribute_writes import del_attr, object_del_attr, object_set_attr, set_attr
 from .attributes import (
@@ -243,8 +245,32 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
         return True
     if says_itself(cap, ConstVar(cls), "__instancecheck__"):
         return truth(cap, call_special(cap, ConstVar.known(cls), "__instancecheck__", [value]))
+    answer = _by_class(cap, value, cls)
+    if isinstance(cls, abc.ABCMeta):
+        _guard_abstract(cap, value, cls, answer)
+    return answer
+
+
+def _guard_abstract(cap: Capture, value: Tracker, cls: type, answer: bool) -> None:
+    """Classes may be registered with an abstract class later; a protocol looks at what an object has."""
+    found = python_type(value)
+    if cls in found.__mro__ or type(value) is TensorVar:
+        return
+    of_object = getattr(cls, "_is_protocol", False) and value.source is not None
+    asked = (
+        Call(isinstance, value.source, cls)
+        if of_object
+        else Call(_SUBCLASS, cls, Call(type, value.source) if value.source is not None else found)
+    )
+    cap.guard(gives(asked, answer, f"isinstance(a {found.__qualname__}, {cls.__qualname__}) is {answer}"))
+
+
+_SUBCLASS: Any = abc._abc_subclasscheck  # type: ignore[attr-defined]  # in C
+
+
+def _by_class(cap: Capture, value: Tracker, cls: Any) -> bool:
     if type(value) is ConstVar:
-        return isinstance(value.value, cls)
+        return issubclass(value.kind, cls) if value.is_unread else isinstance(value.value, cls)
     if type(value) is TensorVar:
         marker = _MARKERS.get(cls)
         if marker is not None and not issubclass(value.cls, cls):
@@ -287,7 +313,12 @@ def _issubclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         )
     if says_itself(cap, ConstVar(cls), "__subclasscheck__"):
         return ConstVar(truth(cap, call_special(cap, ConstVar.known(cls), "__subclasscheck__", [args[0]])))
-    return evaluate(cap, issubclass, cap.value_of(args[0]), cls)
+    answer = evaluate(cap, issubclass, cap.value_of(args[0]), cls)
+    for each in cls if isinstance(cls, tuple) else (cls,):
+        if isinstance(each, abc.ABCMeta) and each not in (found := cap.value_of(args[0])).__mro__:
+            text = f"whether {found.__qualname__} is a subclass of {each.__qualname__}"
+            cap.guard(gives(Call(_SUBCLASS, each, found), issubclass(found, each), text))
+    return answer
 
 
 @rule(callable)

@@ -70,8 +70,20 @@ class ConstVar(Tracker):
     def is_unread(self) -> bool:
         return hasattr(self, "_unread")
 
+    @property
+    def kind(self) -> type:
+        """The value's type, which is guarded from the start."""
+        try:
+            return type(_VALUE(self))
+        except AttributeError:
+            return type(self._unread[0])
+
     def __repr__(self) -> str:
         return f"ConstVar({self.value!r})"
+
+
+#: Reads the slot alone, and so asks for no value that is unread.
+_VALUE: Callable[[ConstVar], Any] = ConstVar.__dict__["value"].__get__
 
 
 class LazyVar(Tracker):

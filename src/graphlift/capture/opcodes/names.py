@@ -174,10 +174,13 @@ def _import_name(cap: Capture, frame: Frame, name: str) -> None:
             raise Break("dynamic-import", name)
         base = package.rsplit(".", level_value - 1)[0]
         full = f"{base}.{name}" if name else base
-    if full not in sys.modules:
+    modules: Any = cap.wrap(sys.modules, Const(sys.modules, "sys_modules"))
+    found = cap.dict_get(modules, full)
+    if found is not None and not from_value and "." in full:
+        found = cap.dict_get(modules, full.split(".")[0])
+    if found is None or (type(found) is ConstVar and found.value is None):
         raise Break("dynamic-import", full)
-    module = sys.modules[full if from_value else full.split(".")[0]]
-    frame.stack.append(cap.wrap(module, Const(module, module.__name__.replace(".", "_"))))
+    frame.stack.append(found)
 
 
 @op("IMPORT_FROM")

@@ -130,10 +130,11 @@ def is_same(cap: Capture, left: Tracker, right: Tracker) -> bool:
     if left is right:
         return True
     if type(left) is ConstVar and type(right) is ConstVar:
-        if left.value is right.value or type(left.value) is type(right.value):
-            for side in (left, right):
-                if side.source is not None and type(side.value) in _EQUAL_NOT_SAME:
-                    cap.guard(IdIs(side.source, side.value))
+        if left.kind is not right.kind:
+            return False
+        for side in (left, right):
+            if side.source is not None and side.kind in _EQUAL_NOT_SAME:
+                cap.guard(IdIs(side.source, side.value))
         return left.value is right.value
     if type(left) is TensorVar and type(right) is TensorVar:
         return left.fake is right.fake
