@@ -253,3 +253,51 @@ def test_an_input_made_in_inference_mode_that_requires_grad(backend: str) -> Non
     expected, found = f(leaf), graphlift.compile(f, backend=backend)(leaf)
     assert expected.requires_grad and found.requires_grad
     assert found.grad_fn is not None and found.grad_fn.name() == expected.grad_fn.name()
+
+
+def _copied(x):
+    z = torch.zeros(2, 4)
+    z.copy_(x[:, -4:] * 2)
+    return z
+
+
+def _filled(x):
+    z = torch.zeros_like(x)
+    for k in range(9):
+        z[:, k] = x[:, k] * k
+    return z, z.t()
+
+
+def _detached_first(x):
+    z = x.new_ones(2, 9)
+    d = z.detach()
+    z.mul_(x)
+    return z, d
+
+
+def _drawn(x):
+    z = torch.rand(2, 9)
+    z.sub_(x)
+    return z, z.data
+
+
+@pytest.mark.parametrize("program", [_copied, _filled, _detached_first, _drawn])
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_tensors_made_inside_are_written_with_a_history(program, backend):
+    """torch's factories give a detached alias of what their operator made, which is the tensor itself to everyone."""
+    x, other = (torch.linspace(-1, 1, 18).view(2, 9).requires_grad_() for _ in range(2))
+    assert graphlift.explain(program, backend=backend)(x).fallbacks == ()
+    compiled = graphlift.compile(program, backend=backend)
+    torch.manual_seed(0)
+    wanted = program(x)
+    torch.manual_seed(0)
+    found = compiled(other)
+    pairs = list(zip(*[r if isinstance(r, tuple) else (r,) for r in (wanted, found)], strict=True))
+    for a, b in pairs:
+        torch.testing.assert_close(b, a)
+        facts = [(t.requires_grad, t.is_leaf, t._is_view(), t._version, t.stride()) for t in (a, b)]
+        assert facts[0] == facts[1]
+    for side in zip(*pairs, strict=True):
+        assert len({t.untyped_storage().data_ptr() for t in side}) == 1
+        sum((t * t).sum() for t in side).backward()
+    torch.testing.assert_close(other.grad, x.grad)

@@ -10,6 +10,7 @@ import bisect
 import itertools
 import operator
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -90,6 +91,7 @@ class Recorder(FakeMode):
         self.constants: list[tuple[Tensor, Value]] = []
         self.constant_homes: set[int] = set()
         self.homes: list[Home] = []
+        self.newest: tuple[Home | None, Any] = None, None  # the memory made last, and by which node
         self.held: list[Value] = []
         self.compress_masks = False
         self._decompositions = decompositions or {}
@@ -139,6 +141,7 @@ class Recorder(FakeMode):
             fake.path, fake.value, fake.seen = (), value, 0
             home.root = fake
             self.homes.append(home)
+            self.newest = home, self.source
             return fake
         if type(value) in (tuple, list):
             return type(value)([self.adopt(v) for v in value])
@@ -358,8 +361,19 @@ def _compressed(rec: Recorder, mask: Value) -> Value:
     return rec.call(aten._to_copy.default, small, dtype=mask.spec.dtype)
 
 
+def _is_made(rec: Recorder, info: OpInfo, source: FakeTensor) -> bool:
+    """Whether it is the end of making a tensor: torch's factories detach what the operator gave, which nobody has."""
+    home, node = rec.newest
+    if info.func is not aten.detach.default or home is not source.home or home.root is not source:
+        return False
+    one_call = node is not None and (node.op == "call_method" or type(node.target) is BuiltinFunctionType)
+    return one_call and node is rec.source and not source.requires_grad
+
+
 def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     source = args[0]
+    if _is_made(rec, info, source):
+        return source
     recipe = rec.view_recipe(info, key, args, kwargs)
     grad_mode = torch.is_grad_enabled()
     if type(recipe) is Spec:
