@@ -80,6 +80,7 @@ torch.use_deterministic_algorithms(False)
 p = torch.nn.Parameter(torch.ones(3))
 p.grad = torch.ones(3)
 optimizer = torch.optim.Adam([p])
+optimizer.step()
 report = graphlift.explain(optimizer.step)()
 """,
             fixed="""\
