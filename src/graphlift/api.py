@@ -281,8 +281,10 @@ def _recompile_error(func: Any, owner: str, recompiles: int) -> RecompileError:
 def _fresh(template: Any, target: Any, label: str) -> FunctionType:
     name = label.rpartition(".")[2]
     filename, lineno = _place(target, name)
+    # what a module holds is named as its methods name it
+    free = ("self",) if isinstance(target, nn.Module) else template.__code__.co_freevars
     code = template.__code__.replace(
-        co_name=name, co_qualname=label, co_filename=filename, co_firstlineno=lineno
+        co_name=name, co_qualname=label, co_filename=filename, co_firstlineno=lineno, co_freevars=free
     )
     root = FunctionType(code, template.__globals__, name, template.__defaults__, template.__closure__)
     root.__qualname__ = label

@@ -8,6 +8,7 @@ import torch
 import graphlift
 from graphlift import padding
 from graphlift.errors import InvalidOption, NotCallable
+from graphlift.guards.sources import describe_object
 
 
 def test_nothing_varied() -> None:
@@ -33,6 +34,33 @@ def test_each_value_that_varied_is_named_with_its_range_and_remedy() -> None:
     assert sizes.range_text() == "3 .. 9 (3 values)"
     assert mode.values == ("'double'", "'single'") and mode.recompiles == 1 and "hoist" in mode.remedy
     assert "x.shape[1]" in str(advice) and "Recompiles: 3" in str(advice)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.by = 2.0
+
+    def forward(self, x):
+        return x * self.by
+
+
+def test_what_modules_hold_and_modes_are_named_as_the_user_does() -> None:
+    layers = torch.nn.Sequential(Scaled(), Scaled())
+    compiled = graphlift.compile(layers, backend="eager")
+    compiled(torch.ones(3))
+    layers[1].by = 3.0
+    compiled(torch.ones(3))
+    with torch.no_grad():
+        compiled(torch.ones(3))
+    found = {v.subject: v.values for v in graphlift.advise(compiled).varied}
+    assert found == {"self[1].by": (2.0, 3.0), "grad mode": ("True", "False")}
+
+
+def test_sizes_and_slices_are_shown() -> None:
+    assert describe_object(torch.Size([2, 3])) == "torch.Size([2, 3])"
+    assert describe_object(slice(None, 5)) == "slice(None, 5, None)"
+    assert describe_object((1, object())) == "a tuple of 2"
 
 
 @pytest.mark.parametrize(

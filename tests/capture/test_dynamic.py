@@ -292,6 +292,7 @@ def test_rows_with_gaps_are_compiled_again() -> None:
 def test_a_marked_size_outside_its_range_is_compiled_again() -> None:
     calls = [(marked(8, min=4, max=16),), (torch.randn(16, 3),), (torch.randn(4, 3),), (torch.randn(17, 3),)]
     assert compiles(double, calls) == 2
+    assert compiles(double, [(marked(8, max=16),), (marked(20, max=16),), (marked(9, max=16),)]) == 2
 
 
 def test_a_decision_on_the_size_is_a_guard() -> None:

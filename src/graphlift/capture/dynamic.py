@@ -77,6 +77,8 @@ class SizePolicy:
                 choice = Choice()
             if marked and dim in marks.get("_dynamo_static_indices", ()):
                 choice = None
+            if choice is not None and size not in choice.bounds:
+                choice = None  # outside of what was promised: compiled for itself
             given_up = (
                 choice is not None and not choice.strict and TensorSize(source, dim) in self.history.fixed
             )

@@ -138,7 +138,9 @@ def _sizes(guard: g.SizeRelation, why: str, *values: Any) -> list[Change]:
 
 
 def _state(guard: g.GlobalState, why: str) -> list[Change]:
-    return [Change("global state", guard.describe(), why, "each combination of modes is compiled once")]
+    what, _, facts = why.partition(" is ")
+    old, _, new = facts.partition(", found ")
+    return [Change(what, old, new, "each combination of modes is compiled once")]
 
 
 def _other(guard: g.Guard, why: str, *values: Any) -> list[Change]:

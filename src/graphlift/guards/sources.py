@@ -91,9 +91,21 @@ def describe_object(obj: object) -> str:
     if isinstance(obj, types.ModuleType):
         return f"module {obj.__dict__.get('__name__', '?')}"
     if obj is None or type(obj) in (bool, int, float, complex, str, bytes, type(...), type(NotImplemented)):
-        text = repr(obj)
-        return text if len(text) <= 60 else text[:57] + "..."
+        return _short(repr(obj))
+    if type(obj) is slice and _is_plain((obj.start, obj.stop, obj.step)):
+        return _short(repr(obj))
+    if type(obj) is tuple or (isinstance(obj, tuple) and type(obj).__module__ == "torch"):  # a torch.Size
+        return _short(repr(obj)) if _is_plain(tuple(obj)) else f"a {type(obj).__name__} of {len(obj)}"
+    if type(obj).__module__ == "torch" and type(obj).__name__ in _TORCH_CONSTANTS:
+        return repr(obj)
     return f"{type(obj).__qualname__} object at {id(obj):#x}"
+
+
+_TORCH_CONSTANTS = frozenset(("dtype", "device", "layout", "memory_format"))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _is_plain(key: object) -> bool:

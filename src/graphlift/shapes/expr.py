@@ -514,6 +514,9 @@ class Range:
     lo: int | None
     hi: int | None
 
+    def __contains__(self, n: int) -> bool:
+        return (self.lo is None or self.lo <= n) and (self.hi is None or n <= self.hi)
+
     def __and__(self, other: Range) -> Range:
         lows = [v for v in (self.lo, other.lo) if v is not None]
         highs = [v for v in (self.hi, other.hi) if v is not None]
