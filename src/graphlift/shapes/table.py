@@ -108,6 +108,7 @@ class SymbolTable:
         self.frozen = False
         self.where: Callable[[], str] = _nowhere
         self._witness: Env | None = None
+        self._hopeless: object = None  # what was known when none was found
         self._proven: dict[Relation, bool] = {}
         self.relied_on: set[Symbol] = set()  # whose ranges answered a question
         self.unknown: set[Symbol] = set()  # that only the running graph knows: their hints answer nothing
@@ -391,11 +392,17 @@ class SymbolTable:
 
         `kept`: one that is to be as in this call.
         """
-        if kept is not None:
-            return self._find_witness(kept)
-        if self._witness is None:
-            self._witness = self._find_witness()
-        return self._witness
+        if kept is None and self._witness is not None:
+            return self._witness
+        state = kept, len(self.facts_by_relation), len(self.known.solutions), *self.ranges.values()
+        if state == self._hopeless:
+            return None
+        found = self._find_witness(kept)
+        if found is None:
+            self._hopeless = state
+        elif kept is None:
+            self._witness = found
+        return found
 
     def _find_witness(self, kept: Symbol | None = None) -> Env | None:
         roots = [s for s in self.hints if s not in self.known.solutions]
