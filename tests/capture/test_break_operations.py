@@ -417,6 +417,7 @@ FORMS: dict[str, tuple[Any, str]] = {
     "sorted": (Giving, "r = sorted([2, 1, 3], key=t.rank)"),
     "sorted by function": (Giving, "r = sorted([2, 1, 3], key=lambda i: t.rank(i), reverse=True)"),
     "max": (Giving, "r = max([2, 1], key=t.rank)"),
+    "max of generator": (Giving, "r = max((i for i in range(2)), key=t.rank)"),
     "min": (Giving, "r = min(2, 1, key=lambda i: t.rank(i))"),
     "reduce": (Giving, "r = reduce(t.joined, [0, 1, 2])"),
     "reduce with a start": (Giving, "r = reduce(t.joined, range(2), x)"),

@@ -439,3 +439,25 @@ def test_an_exception_between_rounds_of_a_generator_that_breaks(x: Tensor):
             except ValueError as error:
                 log.append(str(error))
     return y * 2, log, torch.is_grad_enabled()
+
+
+@program()
+def test_items_and_their_ranks_in_turn(x: Tensor):
+    log = []
+
+    def item(value):
+        log.append(("item", value))
+        return value
+
+    def rank(value):
+        log.append(("rank", value))
+        return -value
+
+    best = [
+        max((item(i) for i in range(3)), key=rank),
+        min(map(item, [2, 1]), key=rank),
+        min(iter([2, 1, item(3)])),
+        sorted((item(i) for i in range(3)), key=rank),
+        min((i for i in range(0)), default=3, key=rank),
+    ]
+    return x * best[0], best, log

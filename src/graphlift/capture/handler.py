@@ -771,7 +771,7 @@ def _handover(residual: Residual, frames: list[Frame]) -> str:
         frame.popn(2)
     made = _frame_handover(residual, frame, call_stub if frame.entering else break_stub, values)
     steps: list[str] = []
-    attribute = ()
+    attribute: tuple[Tracker, ...] = ()
     for inner, frame in zip(frames[:0:-1], frames[-2::-1], strict=True):
         if inner.link is None or (steps and inner.link.attribute):
             raise ContinuationUnsupported(

@@ -20,7 +20,7 @@ from .breaks import Break, Exhausted, Raised
 from .called_iterators import Ahead, FixedIter, ReversedIter
 from .calls import LED, call, call_c, call_special, construct, known_index, plain_index, refuse
 from .capture import DIRECT, Capture, Link, NotConst
-from .frame import CallIter, GeneratorVar, RangeIter
+from .frame import CallIter, GeneratorVar, IteratorVar, RangeIter
 from .protocol import (
     evaluate,
     gather,
@@ -252,20 +252,25 @@ for _target, _replacement in (
 
 
 def _extreme(target: Any, replacement: Callable[..., Any]) -> None:
-    @rule(target)
-    def handler(cap: Capture, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
-        items = args[0] if len(args) == 1 else TupleVar(list(args))
+    def extreme(cap: Capture, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
+        items = cap.realize(args[0]) if len(args) == 1 else TupleVar(list(args))
         key = cap.realize(kwargs.get("key", NONE))
         missing = ConstVar(polyfills._MISSING)
-        found = TupleVar(iterate(cap, items))
-        if is_same(cap, key, NONE) and found.items and all(type(item) is ConstVar for item in found.items):
-            values = [cap.value_of(item) for item in found.items]
-            best = cap.value_of(evaluate(cap, lambda: target(range(len(values)), key=values.__getitem__)))
-            return found.items[best]
-        given = [found, key, kwargs.get("default", missing), missing]
+        if not isinstance(items, IteratorVar | ObjectVar):  # whose items come as they are asked for
+            items = found = TupleVar(iterate(cap, items))
+            if (
+                is_same(cap, key, NONE)
+                and found.items
+                and all(type(item) is ConstVar for item in found.items)
+            ):
+                values = [cap.value_of(item) for item in found.items]
+                best = cap.value_of(evaluate(cap, lambda: target(range(len(values)), key=values.__getitem__)))
+                return found.items[best]
+        given = [items, key, kwargs.get("default", missing), missing]
         return call(cap, ConstVar(replacement), given, {}, link)
 
-    LED[target] = lambda cap, args, kwargs: handler(cap, args, kwargs, DIRECT) if "key" in kwargs else None
+    rule(target)(lambda cap, args, kwargs: extreme(cap, args, kwargs, None))
+    LED[target] = lambda cap, args, kwargs: extreme(cap, args, kwargs, DIRECT) if "key" in kwargs else None
 
 
 _extreme(min, polyfills.min_of)
