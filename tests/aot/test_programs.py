@@ -91,7 +91,7 @@ def test_most_programs_are_compiled() -> None:
     (150, 224, 265, 338, 402, 485, 2037, 102514, 106369, 108150, 201557, 202471, 204476, 419144, 420165)
     + (602112, 703556, 723926, 775771, 776444)
     + (31000889, 31002921, 31020100, 31047342, 41003266)
-    + (20010291, 20011324, 20104900, 20108722, 20401417),
+    + (20010291, 20011324, 20104900, 20108722, 20401417, 90013662),
 )
 def test_programs_that_once_differed_later(seed: int) -> None:
     check(random.Random(seed).randrange)
@@ -164,7 +164,12 @@ def _restrided_beside_what_is_saved(x: torch.Tensor) -> tuple:
     return flat, made.sin(), x.detach()[0].unsqueeze_(0)
 
 
-@pytest.mark.parametrize("program", [_written_twice, _restrided_beside_what_is_saved])
+def _filled_by_factories(x: torch.Tensor) -> tuple:
+    made = torch.ones(3, 4)
+    return made.view(torch.int32), torch.full((2,), 3.0).detach()[0], torch.arange(3), torch.zeros(2, 2)[0]
+
+
+@pytest.mark.parametrize("program", [_written_twice, _restrided_beside_what_is_saved, _filled_by_factories])
 @pytest.mark.parametrize("kind", ["plain", "nonleaf"])
 def test_writes_are_counted_as_in_eager(program: Callable[..., tuple], kind: str) -> None:
     compiled = compile_graph(graph_of(program, 1), make_inputs([kind])[0], fw_compiler=interpret)

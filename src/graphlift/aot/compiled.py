@@ -212,10 +212,10 @@ def _build_inference(
     src = Source("def run(*i):")
     extra = add_prologue(src, around)
     constants = "".join(f", c{k}" for k in range(len(joint.constants)))
-    # Below autograd where running it in the open would leave traces: gradients, views of temporaries, autocast.
+    # Below autograd where running it in the open would leave traces: gradients, views, autocast, counted writes.
     shielded = (
         around.autocast
-        or any(v.op is not None and v.op.view for v in trace.outputs)
+        or any(v.op is not None and (v.op.view or _fills(v.op)) for v in trace.outputs)
         or (around.grad_mode and any(joint.requires_grad))
     )
     call = f"fw([*i{extra}{constants}])"
@@ -229,6 +229,12 @@ def _build_inference(
     if "return" not in src.lines[-1]:
         add_epilogue(src, around, "o")
     return _assemble(src, forms, gm, joint, compiled, start)
+
+
+def _fills(op: Op) -> bool:
+    """Whether it is a factory: it may write what it makes, of which eager's callers see nothing."""
+    schema = getattr(op.func, "_schema", None)
+    return schema is not None and op.func is not aten._to_copy.default and "pin_memory" in str(schema)
 
 
 def _straight(around: Surroundings) -> bool:

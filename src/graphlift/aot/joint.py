@@ -514,7 +514,7 @@ class _Outputs:
             self.around.outputs.append(plan)
         given = self.given
         inputs = {i: fake for i, fake in enumerate(given.fakes) if given.first.get(id(fake)) == i}
-        count_versions(self.around, inputs, given.versions, outs, self.slots)
+        count_versions(self.around, inputs, given.versions, outs)
         paths = [p.path for p in self.around.outputs if isinstance(p, (FromInput, FromSlot))]
         restrided = sum(any(s.in_place for s in path) for path in paths) + len(self.around.metadata)
         untracked = sum(any(not s.grad_mode for s in path) for path in paths)

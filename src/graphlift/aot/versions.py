@@ -29,15 +29,17 @@ def count_versions(
     inputs: Mapping[int, FakeTensor],
     before: Sequence[int | None],
     outs: Sequence[object],
-    slots: Sequence[FakeTensor],
 ) -> None:
-    """Fills in what counters need besides the writes. `before`: of the inputs; `slots`: the graph's own results."""
+    """Fills in what counters need besides the writes. `before`: those of the inputs.
+
+    What owns a result's memory may have another counter: factories give a detached alias of what they filled.
+    """
     written = [0] * len(before)
     for m in around.mutations:
         written[m.input] += not m.hidden
     for change in around.metadata:
         written[change.input] += len(change.path)
-    made = dict(enumerate(map(version_of, slots)))
+    made: dict[int, int] = {}
     for k, (out, plan) in enumerate(zip(outs, around.outputs, strict=True)):
         if not isinstance(plan, (FromInput, FromSlot)) or type(out) is not FakeTensor or out.is_inference():
             continue
@@ -49,15 +51,14 @@ def count_versions(
             written[plan.input] += restrided
             restrided = 0
         elif not own:
-            made[plan.slot] = max(made[plan.slot] or 0, out._version)
+            made[plan.slot] = max(made.get(plan.slot, 0), out._version)
         if (own and out._version) or restrided:
             around.written_outputs[k] = out._version
     for i, fake in inputs.items():
         now, start = version_of(fake), before[i]
         if now is not None and start is not None and now != start:
             around.touched[i] = now - start - written[i]
-    given = {m.slot for m in around.mutations} | {base.slot for base in around.bases}
-    around.written_slots.update((slot, n) for slot, n in made.items() if n and slot not in given)
+    around.written_slots.update((slot, version) for slot, version in made.items() if version)
 
 
 def _in_place(path: Path) -> int:
