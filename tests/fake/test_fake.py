@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -382,3 +383,26 @@ def test_nothing_of_dynamo_is_imported() -> None:
     )
     path = os.pathsep.join(p for p in sys.path if p)
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(
+            torch.copysign,
+            torch.xlogy,
+            torch.special.xlog1py,
+            torch.floor_divide,
+            torch.heaviside,
+            torch.logaddexp,
+        ),
+        *(torch.add, torch.logical_and, torch.atan2, torch.hypot, torch.maximum),
+        lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    ],
+)
+def test_layouts_of_two_arguments(f: Callable[..., torch.Tensor]) -> None:
+    plain, turned = torch.rand(6, 5) + 1, (torch.rand(5, 6) + 1).mT
+    deep = torch.rand(5, 4, 6).permute(1, 2, 0) + 1
+    pairs = itertools.permutations((plain, turned, plain[:1], turned[:, :1], deep, deep[:, :1]), 2)
+    for a, b in pairs:
+        assert_same_metadata(f, a, b)

@@ -234,7 +234,9 @@ def _roll(recipe: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _product(recipe: Any, args: tuple, kwargs: dict) -> Any:
-    """The CPU kernel multiplies its first two arguments, and strides are those of a product."""
+    """The CPU kernel goes through its first two arguments at once, as a product does, and strides are those of one."""
+    if not all(hasattr(a, "spec") for a in args[:2]):
+        return recipe
     grad, mask = (torch.empty_strided(a.spec.shape, a.spec.stride, device="meta") for a in args[:2])
     with torch._C._DisableTorchDispatch():
         strides = torch.mul(grad, mask).stride()
@@ -279,6 +281,23 @@ _LIKE = (
     aten.sort.stable,
 )
 
+#: Their meta kernels compute strides by other steps than the kernel takes.
+_PRODUCTS = (
+    aten.native_dropout_backward.default,
+    aten.logit_backward.default,
+    aten.copysign.Tensor,
+    aten.floor_divide.default,
+    aten.div.Tensor_mode,
+    aten.xlogy.Tensor,
+    aten.special_xlog1py.default,
+    aten.heaviside.default,
+    aten.logaddexp.default,
+    aten.logaddexp2.default,
+    aten.logical_and.default,
+    aten.logical_or.default,
+    aten.logical_xor.default,
+)
+
 _SUGGESTED = (
     aten.pixel_shuffle.default,
     aten.pixel_unshuffle.default,
@@ -305,7 +324,7 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
     aten.log_sigmoid_forward.default: _all_contiguous,
-    aten.native_dropout_backward.default: _product,
+    **dict.fromkeys(_PRODUCTS, _product),
     aten.nll_loss2d_forward.default: _all_contiguous,
     aten.nll_loss2d_backward.default: _all_contiguous,
     aten.glu_backward.default: _all_contiguous,
