@@ -775,8 +775,10 @@ def _shapes(layouts: Any) -> Any:
     return layouts.shape if type(layouts) is Layout else type(layouts)(map(_shapes, layouts))
 
 
+def _copied(rule: SizeRule) -> SizeRule:
+    return lambda table, args, kwargs: _shapes(rule(table, args, kwargs))
+
+
 for _view, _rule in VIEWS.items():
     _packet, _, _overload = _view.name().removeprefix("aten::").partition(".")
-    row(f"{_packet}_copy.{_overload}" if _overload else f"{_packet}_copy")(
-        lambda table, args, kwargs, rule=_rule: _shapes(rule(table, args, kwargs))
-    )
+    row(f"{_packet}_copy.{_overload}" if _overload else f"{_packet}_copy")(_copied(_rule))
