@@ -294,3 +294,16 @@ def test_an_exception_that_breaks_the_graph_is_freed_with_its_handler(compiler: 
     compiled = compiler.compile(program, backend="eager")
     ENDED.clear()
     assert [compiled(torch.ones(1))[1] for _ in range(3)] == [1, 2, 3]
+
+
+def test_the_last_of_what_a_generator_goes_through_ends_with_the_generator() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (
+            x * 2 + sum(1 for _ in [Noted(1), Noted(2)]) + len([n for n in (c.number for c in (Noted(3),))])
+        )
+
+    compiled = graphlift.compile(program, backend="eager")
+    for call in (compiled, compiled, compiled, program):
+        ENDED.clear()
+        assert call(torch.ones(2)).tolist() == [5.0, 5.0]
+        assert ENDED == [1, 2, 3]

@@ -226,6 +226,8 @@ def _check(code: CodeType, index: int, layout: FrameLayout) -> None:
         raise ValueError(f"{code.co_qualname} has no instruction {index}")
     if info.instrs[index].op == "SEND":
         raise ContinuationUnsupported("inside a yield from")
+    if code.co_flags & _CO_GENERATOR and info.instrs[index].op in _LEAVES_GENERATOR:
+        raise ContinuationUnsupported("where a generator is left")
     unknown = set(layout.locals) - set(info.locals)
     if unknown:
         raise ValueError(f"{code.co_qualname} has no plain local {', '.join(sorted(unknown))}")
