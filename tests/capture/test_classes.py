@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+import graphlift
 from tests.capture.program import program
 
 
@@ -760,3 +761,24 @@ def test_metaclasses_that_say_what_instances_are(x: Tensor):
     found += [isinstance(3, (str, Judge)), isinstance("", Judge | None), issubclass(bool, Judge)]
     made = Judge() < Junior(), Judge() + Junior(), Junior().who(), super(Junior, Junior()).who()
     return x + 1, found, made, Judge.asked
+
+
+def test_a_class_has_its_own_of_what_the_region_wrote_to_its_base() -> None:
+    class Base:
+        made = 0
+
+    class Derived(Base):
+        pass
+
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        Base.made = n
+        Derived.made += 1
+        return x + Derived.made
+
+    compiled = graphlift.compile(program, backend="eager")
+    found = []
+    for call in (compiled, program):
+        Base.made = 1
+        vars(Derived).get("made") is None or delattr(Derived, "made")
+        found.append([(call(torch.zeros(1), n).item(), Base.made, Derived.made) for n in (0, 0, 5, 0)])
+    assert found[0] == found[1] == [(1, 0, 1), (2, 0, 2), (3, 5, 3), (4, 0, 4)]

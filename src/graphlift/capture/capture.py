@@ -7,12 +7,14 @@ Always: one tracker per mutable object (aliases stay aliases); real objects are 
 from __future__ import annotations
 
 import builtins
+import operator
 import sys
 import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -242,6 +244,10 @@ class Capture:
             value = self.class_value(cls, name, found)
             self.guard(TypeAttr(cls, name, found) if value is None else TypeIs(value, type(found)))
         if writer is not None:
+            for between in takewhile(lambda base: base is not writer, cls.__mro__):
+                if self._is_open(between):  # may have its own in another call
+                    text = f"{between.__qualname__} has no {name} of its own"
+                    self.guard(gives(Call(operator.contains, Call(vars, between), name), False, text))
             from .class_rules import stand_for
 
             found = stand_for(self, self.class_writes[writer].known[name])
