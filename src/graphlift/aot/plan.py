@@ -108,13 +108,10 @@ class Surroundings:
     outputs: list[OutputPlan] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     metadata: list[MetadataMutation] = field(default_factory=list)
-    touched: dict[int, int] = field(
-        default_factory=dict
-    )  # inputs that count writes: how many beyond those done here
-    written_slots: dict[int, int] = field(default_factory=dict)  # slots that have been written, and how often
-    written_outputs: dict[int, int] = field(
-        default_factory=dict
-    )  # outputs whose making here counts otherwise
+    # Writes counted: of inputs, beyond those done here; of slots; of outputs whose making here counts otherwise.
+    touched: dict[int, int] = field(default_factory=dict)
+    written_slots: dict[int, int] = field(default_factory=dict)
+    written_outputs: dict[int, int] = field(default_factory=dict)
     bases: list[SyntheticBase] = field(default_factory=list)
     differentiable: list[bool] = field(default_factory=list)  # per slot
     grad_mode: bool = True

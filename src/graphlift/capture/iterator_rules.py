@@ -279,9 +279,7 @@ _extreme(max, polyfills.max_of)
 
 @rule(sorted)
 def _sorted(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    if (
-        type(cap.realize(args[0])) is GeneratorVar
-    ):  # one that stands for an iterator of C is asked how much is left
+    if type(cap.realize(args[0])) is GeneratorVar:  # it may be asked how much is left, as an iterator of C is
         args = [ListVar(list(gather(cap, args[0]))), *args[1:]]
     return call_c(cap, sorted, args, kwargs)
 

@@ -8,7 +8,7 @@ never mutated while capturing: changes live in the tracker until the replacement
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -127,33 +127,26 @@ class ArrayVar(Tracker):
         self.content = content
 
 
-class ListVar(Tracker):
-    """A list; ``real`` is the pre-existing object, ``mutated`` says that the region changed more than its end.
+class ItemsVar(Tracker):
+    """A list or deque; ``real`` is the pre-existing object, ``mutated`` says that the region changed it.
 
-    The items of a pre-existing list are read (and its length guarded) only when something asks for ``items``; until
-    then, what the region appends waits in ``tail``.
+    The items of a pre-existing one are read (and its length guarded) only when something asks for ``items``.
     """
 
-    __slots__ = ("_items", "mutated", "read", "real", "tail")
+    __slots__ = ("_items", "mutated", "read", "real")
+    tail: Sequence[Tracker] = ()
 
-    def __init__(
-        self,
-        items: list[Tracker] | None,
-        source: Source | None = None,
-        real: list | None = None,
-        read: Any = None,
-    ):
+    def __init__(self, items: list[Tracker] | None, source: Source | None, real: Any, read: Any) -> None:
         self._items = items
         self.source = source
         self.real = real
         self.read = read
         self.mutated = False
-        self.tail: list[Tracker] = []
 
     @property
     def items(self) -> list[Tracker]:
         if self._items is None:
-            self._items = self.read() + self.tail
+            self._items = [*self.read(), *self.tail]
             self.mutated |= bool(self.tail)
         return self._items
 
@@ -163,13 +156,26 @@ class ListVar(Tracker):
         return self._items is None
 
 
-class DequeVar(Tracker):
-    """A ``collections.deque``; ``real`` is the pre-existing object, ``mutated`` says that the region changed it.
+class ListVar(ItemsVar):
+    """A list; ``mutated`` leaves out what was appended: until something asks for the items, that waits in ``tail``."""
 
-    The items of a pre-existing one are read (and its length guarded) only when something asks for ``items``.
-    """
+    __slots__ = ("tail",)
 
-    __slots__ = ("_items", "maxlen", "mutated", "read", "real")
+    def __init__(
+        self,
+        items: list[Tracker] | None,
+        source: Source | None = None,
+        real: list | None = None,
+        read: Any = None,
+    ):
+        super().__init__(items, source, real, read)
+        self.tail: list[Tracker] = []
+
+
+class DequeVar(ItemsVar):
+    """A ``collections.deque``."""
+
+    __slots__ = ("maxlen",)
 
     def __init__(
         self,
@@ -179,23 +185,8 @@ class DequeVar(Tracker):
         real: Any = None,
         read: Any = None,
     ) -> None:
-        self._items = items
+        super().__init__(items, source, real, read)
         self.maxlen = maxlen
-        self.source = source
-        self.real = real
-        self.read = read
-        self.mutated = False
-
-    @property
-    def items(self) -> list[Tracker]:
-        if self._items is None:
-            self._items = self.read()
-        return self._items
-
-    @property
-    def untouched(self) -> bool:
-        """Whether nothing has asked for the items yet."""
-        return self._items is None
 
 
 class TupleVar(Tracker):

@@ -154,28 +154,25 @@ def wrap_list(cap: Capture, value: list, source: Source) -> Tracker:
     return list_var(cap, value, source)
 
 
-def list_var(cap: Capture, value: list, source: Source) -> ListVar:
-    def read() -> list[Tracker]:
-        cap.guard(Length(source, list.__len__(value)))
-        return [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(list.__iter__(value))]
+def _items(cap: Capture, value: Any, source: Source, kind: Any) -> list[Tracker]:
+    """The items of a sequence, as ``kind`` gives them, of which its length is guarded."""
+    cap.guard(Length(source, kind.__len__(value)))
+    return [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(kind.__iter__(value))]
 
-    return ListVar(None, source, value, read)
+
+def list_var(cap: Capture, value: list, source: Source) -> ListVar:
+    return ListVar(None, source, value, lambda: _items(cap, value, source, list))
 
 
 def wrap_tuple(cap: Capture, value: tuple, source: Source) -> Tracker:
     cap.guard(TypeIs(source, tuple))
-    cap.guard(Length(source, len(value)))
-    return TupleVar([LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)], source)
+    return TupleVar(_items(cap, value, source, tuple), source)
 
 
 def wrap_deque(cap: Capture, value: deque[Any], source: Source) -> Tracker:
-    def read() -> list[Tracker]:
-        cap.guard(Length(source, len(value)))
-        return [LazyVar(item, SeqItem(source, i)) for i, item in enumerate(value)]
-
     cap.guard(TypeIs(source, deque))
     cap.guard(gives(Call(_MAXLEN, source), value.maxlen, f"{source.name()}.maxlen == {value.maxlen}"))
-    return DequeVar(None, value.maxlen, source, value, read)
+    return DequeVar(None, value.maxlen, source, value, lambda: _items(cap, value, source, deque))
 
 
 _MAXLEN = deque.maxlen.__get__

@@ -19,7 +19,7 @@ from graphlift.codegen.llvm.schedule import Schedule, axis_stride, choose, store
 from graphlift.codegen.llvm.sizes import Sizes
 from graphlift.codegen.llvm.target import Target
 from graphlift.codegen.llvm.text import ELEMENT_BITS, MANGLED, Builder, Value
-from graphlift.codegen.llvm.tiles import turned, without_axis
+from graphlift.codegen.llvm.tiles import lies_across, turned, without_axis
 from graphlift.codegen.llvm.vmath import VectorMath
 from graphlift.lower.ir import Kernel, Node, Store
 from graphlift.shapes.expr import Expr, SizeLike
@@ -217,12 +217,9 @@ class Body:
         kind = REGISTER[node.dtype]
         index = b.inst("add", self._row_start(), self.bases[u])
         pointer = b.emit("ptr", 0, f"getelementptr {kind}, ptr {slot}, i64 {{0}}", index)
-        vector = f"<{b.lanes} x {kind}>"
         if self.loop_position > self.cache.first[node]:
             # The row is padded to whole vectors: lanes beyond its end hold something, and are masked where used.
-            return b.emit(
-                kind, b.lanes, f"load {vector}, ptr {{0}}, align 4", pointer, at=b.depth, unique=True
-            )
+            return self._vector_load(pointer, kind, 4, None, b.depth, True)
         value = self._computed(node, u)
         b.effect(f"store {b.splat(value).typed}, ptr {pointer.text}, align 4")
         return value
@@ -351,19 +348,9 @@ class Body:
             return self.emitter.from_memory(self._from_tile(node, kind), dtype)
         at = max(at, self.guard)
         active = self._both(b.splat(condition) if condition is not None else None, self.mask)
-        vector = f"<{b.lanes} x {kind}>"
         if self.lane_stride(index) == 1:
             pointer = self._address(buffer, self.lane_zero(index, u))
-            if active is None:
-                raw = b.emit(
-                    kind, b.lanes, f"load {vector}, ptr {{0}}, align {align}", pointer, at=at, unique=fixed
-                )
-            else:
-                name = f"llvm.masked.load.v{b.lanes}{MANGLED[kind]}.p0"
-                b.declarations.add(f"declare {vector} @{name}(ptr, i32, {active.llvm}, {vector})")
-                arguments = f"ptr {{0}}, i32 {align}, {active.llvm} {{1}}, {vector} zeroinitializer"
-                template = f"call {vector} @{name}({arguments})"
-                raw = b.emit(kind, b.lanes, template, pointer, active, at=at, unique=fixed)
+            raw = self._vector_load(pointer, kind, align, active, at, fixed)
         elif self.lane_stride(index) in (-1, 2) and active is None:
             raw = self._picked(buffer, index, u, at, fixed)
         else:
@@ -390,10 +377,8 @@ class Body:
         return b.shuffle(vectors[0], vectors[-1], picks)
 
     def _vector_at(self, buffer: int, first: Value, kind: str, at: int, fixed: bool) -> Value:
-        b = self.b
         align = max(ELEMENT_BITS[kind] // 8, 1)
-        template = f"load <{b.lanes} x {kind}>, ptr {{0}}, align {align}"
-        return b.emit(kind, b.lanes, template, self._address(buffer, first), at=at, unique=fixed)
+        return self._vector_load(self._address(buffer, first), kind, align, None, at, fixed)
 
     # --- tiles -----------------------------------------------------------------------------------------------
 
@@ -405,7 +390,7 @@ class Body:
                 continue
             index = node.args[0]
             stride = self.lane_stride(index)
-            if stride is None or stride in (-1, 0, 1, 2) or axis_stride(index, tile) != 1:
+            if stride is None or not lies_across(stride, axis_stride(index, tile)):
                 continue
             kind = MEMORY[self.kernel.buffers[node.attr].dtype]
             first = b.inst("add", self.lane_zero(without_axis(index, tile), 0), start)
@@ -424,8 +409,7 @@ class Body:
         row = b.inst("sub", self.axes[self.schedule.tile], self.tile_start)
         at = b.inst("mul", row, self._i64(b.lanes))
         pointer = b.emit("ptr", 0, f"getelementptr {kind}, ptr {self.turned[node]}, i64 {{0}}", at)
-        template = f"load <{b.lanes} x {kind}>, ptr {{0}}, align 4"
-        return b.emit(kind, b.lanes, template, pointer, at=b.depth, unique=True)
+        return self._vector_load(pointer, kind, 4, None, b.depth, True)
 
     def _gather(self, buffer: int, index: Node, u: int, active: Value | None, at: int, fixed: bool) -> Value:
         b = self.b
@@ -514,7 +498,7 @@ class Body:
         b, dtype = self.b, self.kernel.buffers[store.buffer].dtype
         kind = MEMORY[dtype]
         if store.mode == "add":
-            old = self._plain_vector_load(pointer, kind, align)
+            old = self._vector_load(pointer, kind, align, self.mask, b.depth, True)
             value = self._accumulate(self.emitter.from_memory(old, dtype), value, dtype)
         raw = self.emitter.to_memory(value, dtype)
         if self.mask is None:
@@ -524,19 +508,21 @@ class Body:
         b.declarations.add(f"declare void @{name}({raw.llvm}, ptr, i32, {self.mask.llvm})")
         b.effect(f"call void @{name}({raw.typed}, ptr {pointer.text}, i32 {align}, {self.mask.typed})")
 
-    def _plain_vector_load(self, pointer: Value, kind: str, align: int) -> Value:
+    def _vector_load(
+        self, pointer: Value, kind: str, align: int, active: Value | None, at: int, fixed: bool
+    ) -> Value:
+        """As many elements as there are lanes, in a row; ``active``: those that may be read."""
         b = self.b
         vector = f"<{b.lanes} x {kind}>"
-        if self.mask is None:
-            return b.emit(
-                kind, b.lanes, f"load {vector}, ptr {{0}}, align {align}", pointer, at=b.depth, unique=True
-            )
+        if active is None:
+            template = f"load {vector}, ptr {{0}}, align {align}"
+            return b.emit(kind, b.lanes, template, pointer, at=at, unique=fixed)
         name = f"llvm.masked.load.v{b.lanes}{MANGLED[kind]}.p0"
-        b.declarations.add(f"declare {vector} @{name}(ptr, i32, {self.mask.llvm}, {vector})")
-        template = (
-            f"call {vector} @{name}(ptr {{0}}, i32 {align}, {self.mask.llvm} {{1}}, {vector} zeroinitializer)"
+        b.declarations.add(f"declare {vector} @{name}(ptr, i32, {active.llvm}, {vector})")
+        arguments = f"ptr {{0}}, i32 {align}, {active.llvm} {{1}}, {vector} zeroinitializer"
+        return b.emit(
+            kind, b.lanes, f"call {vector} @{name}({arguments})", pointer, active, at=at, unique=fixed
         )
-        return b.emit(kind, b.lanes, template, pointer, self.mask, at=b.depth, unique=True)
 
     def _scatter_add(self, store: Store, u: int, value: Value, align: int) -> None:
         """Lane by lane, since lanes may meet in one place."""

@@ -7,6 +7,7 @@ Always: tasks are independent; together they cover every outer point exactly onc
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import torch
 
 from graphlift.codegen.llvm.affine import Indices, axis_node, is_pointwise
 from graphlift.codegen.llvm.target import Target
-from graphlift.codegen.llvm.tiles import tile_axis
+from graphlift.codegen.llvm.tiles import lies_across
 from graphlift.codegen.llvm.vmath import INLINE_FLOAT, SLEEF
 from graphlift.data import dataclass
 from graphlift.lower.ir import Kernel, Node, Store
@@ -220,15 +221,31 @@ def _exact_unroll(size: int, lanes: int, limit: int) -> int:
     return max((u for u in range(limit, 1, -1) if vectors and vectors % u == 0), default=1)
 
 
+def _tile_axis(kernel: Kernel, lanes: int, vector: int) -> int | None:
+    """The axis along which most loads lie that do not lie along ``vector``, if a tile has room along both."""
+    only_sets = all(store.mode == "set" for store, _ in stores_of(kernel))
+    if (
+        len(kernel.loops) != 1
+        or kernel.epilogue
+        or not only_sets
+        or kernel.hint(kernel.outer[vector]) < lanes
+    ):
+        return None
+    long = [k for k, size in enumerate(kernel.outer) if k != vector and kernel.hint(size) >= lanes]
+    found: Counter[int] = Counter()
+    for node, _ in walk(kernel):
+        if node.op == "load" and len(node.args) == 1:
+            along = axis_stride(node.args[0], vector)
+            found.update(k for k in long if lies_across(along, axis_stride(node.args[0], k)))
+    return found.most_common(1)[0][0] if found else None
+
+
 def _pointwise(kernel: Kernel, lanes: int, vector: int) -> Schedule:
     size = kernel.outer[vector]
-    loads = [node for node, _ in walk(kernel) if node.op == "load" and len(node.args) == 1]
-    stores = [store for store, _ in stores_of(kernel)]
-    if len(kernel.loops) == 1 and not kernel.epilogue and all(store.mode == "set" for store in stores):
-        tile = tile_axis(kernel, loads, vector, lanes, axis_stride)
-        if tile is not None:
-            others = tuple(k for k in range(len(kernel.outer)) if k not in (vector, tile))
-            return Schedule(lanes, vector, others, block=16 * lanes, tile=tile)
+    tile = _tile_axis(kernel, lanes, vector)
+    if tile is not None:
+        others = tuple(k for k in range(len(kernel.outer)) if k not in (vector, tile))
+        return Schedule(lanes, vector, others, block=16 * lanes, tile=tile)
     unroll, masked = _unroll(kernel, vector, lanes, min(2, _body_limit(kernel)))
     step = lanes * unroll
     whole = isinstance(size, int) and size <= 4096

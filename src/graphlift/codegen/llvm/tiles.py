@@ -1,33 +1,21 @@
 """Loads that lie along another axis than the lanes do: turned in registers, a tile of the grid at a time.
 
-In: a pointwise kernel and the axis of its lanes. Out: the axis along which some loads lie; the code that reads such a
-load's tile and keeps it turned, a vector for each value of that axis.
+In: how a load's index moves; the vectors of a tile. Out: whether it is turned; the vectors of the turned tile.
 Always: a tile has as many values of either axis as there are lanes, and all of them are points of the grid.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-
 from graphlift.codegen.llvm.affine import axis_node
 from graphlift.codegen.llvm.text import Builder, Value
-from graphlift.lower.ir import Kernel, Node
-from graphlift.shapes.expr import Expr, SizeLike
-
-#: How far an index moves per step of an axis; None where that is not constant.
-Stride = Callable[[Node, int], "SizeLike | None"]
+from graphlift.lower.ir import Node
+from graphlift.shapes.expr import SizeLike
 
 
-def tile_axis(kernel: Kernel, loads: Iterable[Node], vector: int, lanes: int, stride: Stride) -> int | None:
-    """The axis along which most loads lie that do not lie along ``vector``, if a tile has room along both."""
-    long = [k for k, size in enumerate(kernel.outer) if kernel.hint(size) >= lanes]
-    found: Counter[int] = Counter()
-    for load in set(loads):
-        along = stride(load.args[0], vector)
-        if vector in long and (isinstance(along, Expr) or (along is not None and abs(along) > 2)):
-            found.update(k for k in long if k != vector and stride(load.args[0], k) == 1)
-    return found.most_common(1)[0][0] if found else None
+def lies_across(along_lanes: SizeLike | None, along_tile: SizeLike | None) -> bool:
+    """Whether a load that moves by so much per step of either axis lies along the tile axis; the lanes of one that
+    moves by less are read whole."""
+    return along_tile == 1 and along_lanes is not None and along_lanes not in (-1, 0, 1, 2)
 
 
 def without_axis(index: Node, axis: int) -> Node:
