@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
@@ -135,3 +136,49 @@ def test_recursion_as_deep_as_in_eager(compiler) -> None:
     """Calls of Python are calls from C under the hook, which from 3.12 on have a limit of their own."""
     compiled = compiler.compile(recursive, backend="eager")
     assert compiled(torch.zeros(1), 700).item() == recursive(torch.zeros(1), 700).item() == 1400
+
+
+@program(breaks=True)
+def test_variables_by_way_of_the_frame(x: Tensor):
+    """From 3.13 on `f_locals` writes through (PEP 667), so a function that looks at frames keeps its own."""
+
+    def set_in_caller() -> list[str]:
+        seen = sys._getframe(1).f_locals
+        seen["a"] = 7
+        return sorted(name for name in seen if name != "set_in_caller")
+
+    a, y = 1, x * 2
+    frame = inspect.currentframe()
+    assert frame is not None
+    names = set_in_caller()
+    torch._dynamo.graph_break()
+    b = a
+    return y + a + b, a, names, frame.f_locals["y"] is y, sorted(frame.f_locals)
+
+
+@program()
+def test_closing_a_generator_gives_its_value(x: Tensor):
+    """From 3.13 on `close` returns what the generator returns at its GeneratorExit."""
+    log = []
+
+    def inner():
+        try:
+            yield x
+        except GeneratorExit:
+            return "inner"
+
+    def outer():
+        try:
+            log.append((yield from inner()))
+        except GeneratorExit:
+            return x * 3
+
+    def leaving():
+        yield x
+
+    closed = []
+    for make in (inner, outer, leaving):
+        generator = make()
+        next(generator)
+        closed += [generator.close(), generator.close(), make().close()]
+    return x + 1, closed, log

@@ -43,6 +43,8 @@ from .trackers import (
 RETURN, YIELD = "return", "yield"
 #: Whether SEND pops the exhausted iterator (3.11) or leaves that to END_SEND.
 SEND_POPS = sys.version_info < (3, 12)
+#: Whether closing a generator gives what it then returns.
+CLOSE_GIVES_VALUE = sys.version_info >= (3, 13)
 _LIBRARIES = tuple(
     f"{folder}/"
     for folder in (Path(torch.__file__).parent, Path(inspect.__file__).parent, Path(__file__).parents[1])
@@ -319,8 +321,8 @@ def call_code(
     """Run an inlined Python function to its end (or wrap it up as a generator)."""
     if len(cap.frames) >= INLINE_DEPTH_LIMIT:
         raise Break("inline-limit", f"{code.co_qualname} at depth {len(cap.frames)}")
-    if shares_variables(code):
-        raise Break("frame-introspection", f"{code.co_qualname} calls locals() or its kin several times")
+    if needs_its_frame(code):
+        raise Break("frame-introspection", f"{code.co_qualname} {LOOKS_AT_ITSELF}")
     frame = Frame(code, globals_var, func)
     frame.locals = bound
     for name, cell in zip(code.co_freevars, closure):
@@ -443,18 +445,18 @@ class GeneratorVar(IteratorVar):
             return True
         return catches_exit(frame.info, frame.pc - 1, frame.globals_var.real or {})
 
-    def close(self, cap: Capture, error: Tracker) -> None:
-        """``generator.close()``; ``error`` is the GeneratorExit to throw."""
+    def close(self, cap: Capture, error: Tracker) -> Tracker:
+        """``generator.close()``; ``error`` is the GeneratorExit to throw. It gives what the generator returns (3.13+)."""
         if self.done or not self.started:
             self.started = self.done = True
-            return
+            return NONE
         try:
             self.throw(cap, error)
-        except Exhausted:
-            return
+        except Exhausted as end:
+            return end.value if CLOSE_GIVES_VALUE and end.value is not None else NONE
         except Raised as raised:
-            if issubclass(raised.value.cls, (GeneratorExit, StopIteration)):  # type: ignore[attr-defined]
-                return
+            if issubclass(raised.value.cls, GeneratorExit):  # type: ignore[attr-defined]
+                return NONE
             raise
         raise cap.raise_(RuntimeError, "generator ignored GeneratorExit")
 
@@ -677,13 +679,18 @@ def is_library_code(code: CodeType) -> bool:
 #: Builtins that see the dictionary of a frame's variables, and those of them after which others see a change.
 _SEE_VARIABLES = frozenset(("locals", "vars", "dir", "eval", "exec"))
 _CHANGE_VARIABLES = frozenset(("locals", "vars", "exec"))
+#: Functions that give a frame, whose variables are to be read and (from 3.13 on) written from then on.
+_GIVE_FRAMES = frozenset(("_getframe", "currentframe"))
+LOOKS_AT_ITSELF = "looks at frames, or several times at the dictionary of its variables"
 
 
-def shares_variables(code: CodeType) -> bool:
-    """Whether calls have the dictionary of the frame's variables in common, which a frame entered again would not have.
+def needs_its_frame(code: CodeType) -> bool:
+    """Whether the code is to run in one frame: it looks at frames, or calls have the dictionary of its variables in common.
 
-    From CPython 3.13 on there is none: each call makes another (PEP 667).
+    From CPython 3.13 on they have not: each call makes another (PEP 667).
     """
+    if not _GIVE_FRAMES.isdisjoint(code.co_names) and not is_library_code(code):
+        return True
     if sys.version_info >= (3, 13) or _SEE_VARIABLES.isdisjoint(code.co_names):
         return False
     instrs = decode(code).instrs

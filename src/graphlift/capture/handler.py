@@ -101,7 +101,7 @@ from .breaks import Break, Raised, RunEagerly, Stopped
 from .calls import is_opaque
 from .capture import Capture
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
-from .frame import Frame, enter, shares_variables
+from .frame import LOOKS_AT_ITSELF, Frame, enter, needs_its_frame
 from .overriding import handlers_act, handlers_off, modes_aside, plain_tensor, unseen, untouched
 from .real_rules import real_guards
 from .reasons import BreakReason, StackFrame
@@ -474,8 +474,8 @@ def _reason(code: str, detail: str, stack: str, frame: Frame | None) -> BreakRea
 def _root_frame(cap: Capture, func: types.FunctionType, args: tuple[Any, ...]) -> Frame:
     code = func.__code__
     point = origin(code)
-    if point is None and shares_variables(code):
-        detail = "calls of locals() or its kin that have one dictionary in common"
+    if point is None and needs_its_frame(code):
+        detail = f"{code.co_qualname} {LOOKS_AT_ITSELF}"
         raise _Eager(
             BreakReason("frame-introspection", detail, code.co_filename, code.co_firstlineno), permanent=True
         )

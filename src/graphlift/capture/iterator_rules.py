@@ -349,5 +349,4 @@ def _generator_close(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     generator = cap.realize(args[0])
     if type(generator) is not GeneratorVar:
         raise Break("generator", f"a generator made outside ({describe(generator)})")
-    generator.close(cap, cap.exception_var(GeneratorExit()))
-    return NONE
+    return generator.close(cap, cap.exception_var(GeneratorExit()))
