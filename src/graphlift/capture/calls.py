@@ -48,7 +48,6 @@ from .trackers import (
     OpaqueVar,
     PrivateVar,
     SetVar,
-    SizeVar,
     TensorVar,
     Tracker,
     TupleVar,
@@ -348,7 +347,7 @@ def _meets_tensors(cap: Capture, search: Any, args: Args, kwargs: Kwargs) -> boo
     if type(sequence) not in (ListVar, TupleVar):
         return False
     searched = [*sequence.items, *args[1:2]]  # type: ignore[union-attr]
-    return any(type(cap.realize(item)) in (TensorVar, SizeVar) for item in searched)
+    return any(type(cap.realize(item)) is TensorVar for item in searched)
 
 
 def refuse(cap: Capture, value: Any, args: Args, kwargs: Kwargs) -> Tracker:

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..guards import ABSENT
 from ..guards._guards import set_table
@@ -48,6 +49,7 @@ from .protocol import (
     get_iter,
     has_constants,
     inplace,
+    is_same_item,
     length,
     next_item,
     real_set,
@@ -55,18 +57,20 @@ from .protocol import (
     truth,
     unary,
 )
-from .pure import PURE_OBJCLASSES
+from .pure import PURE_OBJCLASSES, moves
 from .trackers import (
     ConstVar,
     DequeVar,
     DictVar,
     DictViewVar,
+    FloatVar,
     LazyVar,
     ListVar,
     ObjectVar,
     OpaqueVar,
     PrivateVar,
     SetVar,
+    SizeVar,
     SliceVar,
     TensorVar,
     Tracker,
@@ -106,6 +110,7 @@ class Mirror:
     def __init__(self, cap: Capture) -> None:
         self.cap = cap
         self.shows = False  # whether text is made of the arguments
+        self.moves = False  # whether they are only compared and moved
         self.stands: dict[int, Any] = {}
         self.originals: dict[int, tuple[Any, Tracker]] = {}
         self.opened: list[tuple[Tracker, Any, Any, Any]] = []
@@ -123,6 +128,10 @@ class Mirror:
             if id(tracker.value) not in self.cap.memo:
                 return self._stand(tracker, UNREAD)
             tracker = self.cap.realize(tracker)  # guarded: it is that known object
+        tracker = self.cap.realize(tracker)
+        if self.moves and type(tracker) in (SizeVar, FloatVar):
+            is_same_item(self.cap, tracker, tracker)  # an object finds itself, and so does each number
+            return self._stand(tracker, stand_class(python_type(tracker)))
         tracker = self.cap.plain(tracker)
         if type(tracker) is ConstVar and type(tracker.value) in _RAW:
             if tracker.source is not None and type(tracker.value) is not int:
@@ -167,7 +176,12 @@ class Mirror:
         made = self.stands.get(id(tracker))
         if made is None:
             items = tuple(self.give(item) for item in tracker.payload.items)  # type: ignore[union-attr]
-            made = cls(items) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, items)
+            if cls is torch.Size and any(isinstance(item, Stand) for item in items):
+                made: Any = items  # which a torch.Size cannot hold
+            elif cls is torch.Size or hasattr(cls, "n_sequence_fields"):
+                made = cls(items)
+            else:
+                made = tuple.__new__(cls, items)
             self._remember(tracker, made)
         return made
 
@@ -340,6 +354,7 @@ def _run_on(mirror: Mirror, fn: Any, args: list[Tracker], kwargs: dict[str, Trac
     cap = mirror.cap
     is_method = isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType))
     inside = is_method and _reads_inside(fn)
+    mirror.moves = moves(fn)
     mirror.shows = fn in (str, repr) or (is_method and fn.__name__ in ("__repr__", "__str__"))
     open_ = mirror.give if fn is str.format else mirror.open  # which asks each argument for its own text
     real = []
@@ -526,7 +541,7 @@ def _special(name: str, breaks_on_tensors: bool = False) -> Callable[..., Any]:
         obj = cap.realize(obj)
         if type(obj) is TensorVar and breaks_on_tensors:
             raise Break("tensor-item", f"{name} of a tensor")
-        return call_special(cap, obj, name, list(args))
+        return call_special(cap, cap.plain(obj), name, list(args))
 
     return _forwarded(step)
 
@@ -558,7 +573,7 @@ def _hash(cap: Capture, obj: Tracker) -> int:
 
 
 def _text(fn: Callable[..., str]) -> Callable[..., Any]:
-    return _forwarded(lambda cap, obj, *args: call(cap, ConstVar(fn), [obj, *args], {}))
+    return _forwarded(lambda cap, obj, *args: call(cap, ConstVar(fn), [cap.plain(obj), *args], {}))
 
 
 def _power(cap: Capture, base: Tracker, exponent: Tracker, *modulus: Tracker) -> Tracker:

@@ -54,11 +54,15 @@ _PARTLY = {
 }
 
 
+def _in(*modules: types.ModuleType) -> list[Any]:
+    found = [value for module in modules for value in vars(module).values()]
+    return [value for value in found if isinstance(value, types.BuiltinFunctionType)]
+
+
 def _functions() -> frozenset[Any]:
     names = "abs round divmod pow chr ord hex oct bin ascii format hash repr len sorted sum min max any all"
     chosen: list[Any] = [getattr(builtins, name) for name in names.split()]
-    for module in (math, cmath, _operator, _heapq, _bisect, _string, _struct, binascii, unicodedata, zlib):
-        chosen += [value for value in vars(module).values() if isinstance(value, types.BuiltinFunctionType)]
+    chosen += _in(math, cmath, _operator, _heapq, _bisect, _string, _struct, binascii, unicodedata, zlib)
     for name, starts in _PARTLY.items():
         found = vars(sys.modules[name]).items() if name in sys.modules else ()
         chosen += [value for name, value in found if name.startswith(starts) and callable(value)]
@@ -73,6 +77,18 @@ def _functions() -> frozenset[Any]:
 
 
 PURE_FUNCTIONS = _functions()
+_MOVING_METHODS = frozenset(
+    "append appendleft count extend extendleft index insert pop remove setdefault sort update "
+    "__contains__ __eq__ __ge__ __gt__ __init__ __le__ __lt__ __ne__".split()
+)
+_MOVING = frozenset((sorted, *_in(_heapq, _bisect)))
+
+
+def moves(value: Any) -> bool:
+    """Whether one of these functions does no more to what containers hold than compare it and put it elsewhere."""
+    if isinstance(value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return value.__objclass__ in (tuple, *_CONTAINERS) and value.__name__ in _MOVING_METHODS
+    return value in _MOVING
 
 
 def is_pure(value: Any) -> bool:

@@ -6,7 +6,9 @@ Always: computed by the function that the program calls; an answer to a comparis
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,7 @@ from ..guards import Call, Gives, gives
 from ..guards.guards import size_call
 from ..shapes.expr import Expr, Real, Relation, SizeLike, smax, smin
 from ..shapes.node import to_symint
-from ..shapes.reals import CEIL, FLOOR, NEAREST, TRUNC
+from ..shapes.reals import CEIL, FLOOR, NEAREST, TRUNC, Reals
 from .attributes import TYPES
 from .calls import call_c
 from .capture import Capture
@@ -182,9 +184,11 @@ def _rounded_to_even(cap: Capture, numbers: list[Any]) -> Tracker | None:
 
 
 def _extreme(of_sizes: Callable[..., SizeLike], less: bool) -> Callable[[Capture, list[Any]], Tracker | None]:
-    """min or max of several sizes, where none is known to be it."""
+    """min or max of several sizes, where none is known to be it; or of floats."""
 
     def handle(cap: Capture, numbers: list[Any]) -> Tracker | None:
+        if len(numbers) > 1 and all(isinstance(n, (float, Real)) for n in numbers):
+            return cap.real_var(min if less else max, *numbers)
         if len(numbers) < 2 or not all(
             isinstance(n, (int, Expr)) and not isinstance(n, Real) for n in numbers
         ):
@@ -198,6 +202,21 @@ def _extreme(of_sizes: Callable[..., SizeLike], less: bool) -> Callable[[Capture
     return handle
 
 
+#: Questions about one float, as comparisons of what is made of it.
+_QUESTIONS: dict[Any, Callable[[Reals, Any], bool]] = {
+    math.isnan: lambda reals, a: reals.compare(operator.ne, a, a),
+    math.isinf: lambda reals, a: reals.compare(operator.eq, reals.call(abs, a), math.inf),
+    math.isfinite: lambda reals, a: reals.compare(operator.lt, reals.call(abs, a), math.inf),
+}
+
+
+def _answered(cap: Capture, numbers: list[Any], question: Callable[[Reals, Any], bool]) -> Tracker | None:
+    one_float = len(numbers) == 1 and isinstance(numbers[0], Real)
+    return ConstVar(question(cap.sizes.reals, numbers[0])) if one_float else None
+
+
+for _target, _question in _QUESTIONS.items():
+    _with_reals(_target, functools.partial(_answered, question=_question))
 _with_reals(round, _rounded_to_even)
 _with_reals(min, _extreme(smin, True))
 _with_reals(max, _extreme(smax, False))

@@ -250,7 +250,7 @@ def _ratio(number: float) -> tuple[int, int]:
 
 
 #: Functions that give a float, and raise for none.
-_TOTAL = frozenset((float, operator.add, operator.sub, operator.mul, operator.neg, abs))
+_TOTAL = frozenset((float, operator.add, operator.sub, operator.mul, operator.neg, abs, min, max))
 
 _SYMBOLS: dict[Any, str] = {
     operator.add: "+",

@@ -5,7 +5,7 @@ Always: constants are evaluated for real, tensors become graph nodes, everything
 """
 
 from .arithmetic import BINARY, INPLACE, UNARY, binary, inplace, unary
-from .comparison import COMPARE, compare, is_same, items_equal, truth
+from .comparison import COMPARE, compare, is_same, is_same_item, items_equal, truth
 from .items import contains, del_item, get_item, key_error, make_slice, mapping_items, set_item
 from .iteration import (
     add_to_set,
@@ -53,6 +53,7 @@ __all__ = [
     "is_iterable",
     "inplace",
     "is_same",
+    "is_same_item",
     "items_equal",
     "iterate",
     "key_error",

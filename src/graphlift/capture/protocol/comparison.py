@@ -336,6 +336,19 @@ def _compare_content(cap: Capture, symbol: str, left: Tracker, right: Tracker) -
 
 def items_equal(cap: Capture, left: Tracker, right: Tracker) -> bool:
     """``left is right or left == right``, as containers compare their items."""
-    if SizeVar in (type(left), type(right)):  # an integer equals itself, so its identity need not be known
-        return truth(cap, compare(cap, "==", left, right))
-    return is_same(cap, left, right) or truth(cap, compare(cap, "==", left, right))
+    return is_same_item(cap, left, right) or truth(cap, compare(cap, "==", left, right))
+
+
+def is_same_item(cap: Capture, left: Tracker, right: Tracker) -> bool:
+    """``left is right`` where they are asked next whether they are equal, as numbers that are one object are."""
+    left, right = cap.realize(left), cap.realize(right)
+    sides = (left, right)
+    if not (any(type(side) in _EQUAL_THEMSELVES for side in sides) and all(map(_is_number, sides))):
+        return is_same(cap, left, right)
+    if type(left) is FloatVar and truth(cap, compare(cap, "!=", left, left)):
+        raise Break("unsupported-object", "whether two numbers that vary are one object")
+    return False
+
+
+#: Numbers that vary; of floats, all but NaN equal themselves.
+_EQUAL_THEMSELVES = (SizeVar, TruthVar, FloatVar)

@@ -1,0 +1,86 @@
+"""How often runs of changing sizes and numbers compile: no more often than needed, with eager's values in each call."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import graphlift
+from tests.capture.program import CountingBackend
+from tests.equality import assert_equal
+
+NAN, INF = math.nan, math.inf
+LENGTHS = (4, 6, 7, 9, 3)
+
+
+def compiled_counts(fn: Callable[..., Any], calls: list[tuple[Any, ...]]) -> list[int]:
+    graphlift.reset()
+    backend = CountingBackend()
+    compiled = graphlift.compile(fn, backend=backend)
+    counts = []
+    for args in calls:
+        assert_equal(compiled(*args), fn(*args))
+        counts.append(len(backend.graphs))
+    return counts
+
+
+OF_SHAPES: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "index": (lambda x: x * x.shape.index(8), [1, 2, 2, 2, 2]),
+    "count": (lambda x: x * (1 + x.shape.count(1)), [1, 2, 2, 2, 2]),
+    "in": (lambda x: x * 2 if 100 in x.shape else x + 1, [1, 2, 2, 2, 2]),
+    "sorted": (lambda x: x * sorted(x.shape)[0], [1, 2, 2, 3, 3]),  # on either side of 8
+    "max": (lambda x: x * max(x.shape), [1, 2, 2, 2, 2]),
+    "dict": (lambda x: x * dict(zip("nc", x.shape))["n"], [1, 2, 2, 2, 2]),
+    "a list changed": (lambda x: x * _changed([*x.shape])[-1], [1, 2, 2, 2, 2]),
+}
+
+
+def _changed(sizes: list[int]) -> list[int]:
+    sizes.append(sizes[0] * 2)
+    sizes.insert(0, 1)
+    sizes.remove(8)
+    sizes.sort()
+    return sizes
+
+
+@pytest.mark.parametrize("name", OF_SHAPES)
+def test_sizes_that_are_only_compared_and_moved(name: str) -> None:
+    fn, counts = OF_SHAPES[name]
+    assert compiled_counts(fn, [(torch.randn(n, 8),) for n in LENGTHS]) == counts
+
+
+def _best(x, score):
+    beams = [(1.0, 0)]
+    heapq.heappush(beams, (score, 1))
+    return x * heapq.heappop(beams)[0]
+
+
+def _ranked(x, score):
+    return x * sorted([(score, 1), (0.05, 2)], key=lambda beam: beam[0])[-1][0]
+
+
+OF_FLOATS: dict[str, tuple[Callable[..., Any], tuple[float, ...], int]] = {
+    "heap": (_best, (0.1, 0.2, 0.3, 0.4, 1.5, 0.2, 1.7), 3),
+    "sorted": (_ranked, (0.1, 0.2, 0.3, 0.4, 1.5), 2),
+    "in": (lambda x, s: x * 2 if s in (0.05, 1.0) else x + s, (0.1, 0.2, 0.3, 0.05, 0.4, 1.0), 4),
+    "in itself": (lambda x, s: x * ([s].index(s) + [s, 0.0].count(0.0) + 1), (0.1, 0.2, NAN, 0.0, -0.0), 4),
+    "limited": (lambda x, s: x * max(s, 0.5) + min(s, 1.0), (0.1, 0.7, 0.2, NAN, 1.5, INF, -0.0), 2),
+    "of an int": (lambda x, s: x * max(0, s), (0.1, 0.7, -1.0, -2.0, 0.3), 3),
+    "finite": (lambda x, s: x * s if math.isfinite(s) else x, (0.1, 0.7, 0.2, INF, NAN, -INF, 0.4), 2),
+    "not a number": (
+        lambda x, s: x if math.isnan(s) or math.isinf(s) else x * s,
+        (0.1, 0.7, 0.2, NAN, 0.4),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_floats_that_are_only_compared_and_moved(name: str) -> None:
+    fn, values, count = OF_FLOATS[name]
+    assert compiled_counts(fn, [(torch.randn(8), value) for value in values])[-1] == count
