@@ -176,10 +176,7 @@ class Recorder(FakeMode):
         home.constant = None
         if _repeats(fake):
             raise Unsupported("write", "the written tensor overlaps itself in memory")
-        if fake.requires_grad and any(s.in_place and s.func is aten.as_strided.default for s in fake.path):
-            raise Unsupported("as_strided_", "a view restrided in place is written under autograd")
-        if torch.is_grad_enabled() and _is_restrided_view(fake):
-            raise FallBack("metadata-changed", "of a view that is written then")
+        _require_followed(fake)
         if fake.path:
             home.base = scatter(self, home.base, fake.path, self.cast(value, fake.spec))
             home.count_write(self.source)
@@ -433,10 +430,13 @@ def _repeats(fake: FakeTensor) -> bool:
     )
 
 
-def _is_restrided_view(fake: FakeTensor) -> bool:
-    """Whether a view changed its shape in place: autograd knows fakes by the view that they were."""
+def _require_followed(fake: FakeTensor) -> None:
+    """Autograd knows fakes by the view that they were. Raises: where one that changed its shape in place is written."""
+    if fake.requires_grad and any(s.in_place and s.func is aten.as_strided.default for s in fake.path):
+        raise Unsupported("as_strided_", "a view restrided in place is written under autograd")
     views = itertools.dropwhile(lambda step: step.in_place, fake.path)
-    return any(step.in_place for step in views)
+    if torch.is_grad_enabled() and any(step.in_place for step in views):
+        raise FallBack("metadata-changed", "of a view that is written then")
 
 
 def _by_place(args: tuple) -> bool:
@@ -571,6 +571,7 @@ def _writes_generic(
     for f in fakes_in(targets, []):
         if overlaps_itself(f.home.base.spec):
             raise Unsupported(info.name, "the written tensor overlaps itself in memory")
+        _require_followed(f)
     homes = {id(f.home): f.home for f in fakes_in(targets, [])}
     order = list(homes)
     aliases: list[list] = []
