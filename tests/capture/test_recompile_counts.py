@@ -84,3 +84,19 @@ OF_FLOATS: dict[str, tuple[Callable[..., Any], tuple[float, ...], int]] = {
 def test_floats_that_are_only_compared_and_moved(name: str) -> None:
     fn, values, count = OF_FLOATS[name]
     assert compiled_counts(fn, [(torch.randn(8), value) for value in values])[-1] == count
+
+
+OF_ARGUMENTS: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "made of it": (lambda x, s: torch.zeros(s) + x, [1, 2, 2, 2, 2]),
+    "its items": (lambda x, s: (x * s[0] + s.numel(), s, s[::-1], [*s]), [1, 2, 2, 2, 2]),
+    "compared": (lambda x, s: x * 2 if x.shape == s else x, [1, 2, 2, 2, 2]),
+    "viewed": (lambda x, s: x.view(s).expand(s).reshape(torch.Size((s[1], s[0]))), [1, 2, 2, 2, 2]),
+    "said": (lambda x, s: (x + 1, f"{s}", isinstance(s, tuple), len(s)), [1, 2, 2, 2, 2]),
+    "a key": (lambda x, s: x + len({s: 1}), [1, 2, 3, 4, 5]),
+}
+
+
+@pytest.mark.parametrize("name", OF_ARGUMENTS)
+def test_a_size_as_argument(name: str) -> None:
+    fn, counts = OF_ARGUMENTS[name]
+    assert compiled_counts(fn, [(torch.randn(n, 8), torch.Size((n, 8))) for n in LENGTHS]) == counts

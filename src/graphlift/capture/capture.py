@@ -40,6 +40,7 @@ from ..guards import (
     HasKey,
     IdIs,
     SameObject,
+    SeqItem,
     Source,
     TypeAttr,
     TypeIs,
@@ -92,6 +93,7 @@ from .trackers import (
 from .wrapping import WRAPPERS, is_inner_function, wrap_object, wrap_tensor, wrap_unread
 
 if TYPE_CHECKING:
+    from .draws import Draw
     from .late_reads import LateReads
     from .reordered import LateText, PutOff
 
@@ -166,6 +168,7 @@ class Capture:
         #: Text that shows tensors, by the id of its tracker; calls put off until the graph has run.
         self.texts: dict[int, LateText] = {}
         self.put_off: list[PutOff] = []
+        self.draws: dict[Symbol, Draw] = {}  # numbers that each call draws before the graph
         self.questions = Questions()
         self.copied: dict[int, list[TensorVar]] = {}  # tensors that went into a deep copy, by its memo
         #: Calls of cached functions, which the region repeats, and what they give.
@@ -323,6 +326,8 @@ class Capture:
     def wrap(self, value: Any, source: Source) -> Tracker:
         """The tracker of a pre-existing ``value`` loaded from ``source``, guarded by what its kind needs."""
         kind = type(value)
+        if kind is torch.Size and self._varies_in_part(value, source):
+            return wrap_object(self, value, source)
         if kind in PLAIN_CONSTANTS:
             if kind is int and self.policy is not None and not isinstance(source, Const):
                 choice = self.policy.integer(value, source)
@@ -375,6 +380,13 @@ class Capture:
         return tracker
 
     # --- sizes that vary ---------------------------------------------------------------------------------------
+
+    def _varies_in_part(self, shape: torch.Size, source: Source) -> bool:
+        """Whether a torch.Size is to be its integers, each for itself, as some of them vary."""
+        if self.policy is None or isinstance(source, Const):
+            return False
+        choices = [self.policy.integer(n, SeqItem(source, i)) for i, n in enumerate(shape)]
+        return any(choice is not None for choice in choices)
 
     def _where(self) -> str:
         frame = self.frames[-1] if self.frames else None
@@ -862,10 +874,11 @@ class Capture:
     def only_computed(self, what: str, run: Callable[[], Any], code: str = "c-function") -> Any:
         """What ``run`` gives, which may run again, or less often, when the region is replayed. Raises: Break."""
         changed, self.changed = self.changed, {}
-        operators, logged = self.builder.op_count, len(self.state_log)
+        operators, logged, drawn = self.builder.op_count, len(self.state_log), len(self.draws)
         try:
             found = run()
-            if self.changed or self.builder.op_count != operators or len(self.state_log) != logged:
+            counts = self.builder.op_count, len(self.state_log), len(self.draws)
+            if self.changed or counts != (operators, logged, drawn):
                 raise Break(code, f"{what} does more than compute a constant")
         finally:
             self.changed = changed

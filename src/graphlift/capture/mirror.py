@@ -177,11 +177,9 @@ class Mirror:
         if made is None:
             items = tuple(self.give(item) for item in tracker.payload.items)  # type: ignore[union-attr]
             if cls is torch.Size and any(isinstance(item, Stand) for item in items):
-                made: Any = items  # which a torch.Size cannot hold
-            elif cls is torch.Size or hasattr(cls, "n_sequence_fields"):
-                made = cls(items)
-            else:
-                made = tuple.__new__(cls, items)
+                return self._remember(tracker, items)  # which a torch.Size cannot hold
+            by_call = cls is torch.Size or hasattr(cls, "n_sequence_fields")
+            made = cls(items) if by_call else tuple.__new__(cls, items)
             self._remember(tracker, made)
         return made
 
