@@ -1124,3 +1124,84 @@ def test_a_metaclass_acts_in_each_call(compiler: Compiler) -> None:
     for count in (1, 2, 3):
         assert compiled(torch.zeros(1)).item() == 1
         assert MADE["count"] == count
+
+
+class Bare:
+    pass
+
+
+class OwnNew:
+    def __new__(cls, *args, **kwargs):
+        return super().__new__(cls)
+
+
+class PassingNew:
+    def __new__(cls, *args):
+        return super().__new__(cls, *args)
+
+
+class PassingInit:
+    def __init__(self, *args):
+        super().__init__(*args)
+
+
+class PassingBoth(PassingNew):
+    def __init__(self, *args):
+        super().__init__(*args)
+
+
+@program()
+def test_arguments_that_object_does_not_take(x: Tensor):
+    class Made:
+        pass
+
+    class Abstract(abc.ABC):
+        @abc.abstractmethod
+        def method(self): ...
+
+    said = []
+    for cls in (object, Bare, OwnNew, PassingNew, PassingInit, PassingBoth, Made, Abstract):
+        for args, kwargs in (((), {}), ((1,), {}), ((), {"a": 1})):
+            try:
+                cls(*args, **kwargs).__init__(*args, **kwargs)
+                said.append("made")
+            except TypeError as error:
+                said.append(str(error))
+    return x + 1, said
+
+
+@program()
+def test_protocols_that_are_checked_at_run_time(x: Tensor):
+    @typing.runtime_checkable
+    class Callback(typing.Protocol):
+        def method(self): ...
+
+    class Given:
+        def method(self):
+            return 2
+
+    known = isinstance(Given(), Callback), isinstance(3, Callback), issubclass(Given, Callback)
+    return x * Given().method(), known
+
+
+@typing.runtime_checkable
+class Valued(typing.Protocol):
+    value: int
+
+
+class WithValue:
+    def __init__(self, has: bool):
+        if has:
+            self.value = 2
+
+
+@program(breaks=True)
+def test_protocols_of_attributes(x: Tensor):
+    found = []
+    for value in (WithValue(True), WithValue(False), x, [1], 3):
+        found.append(isinstance(value, Valued))
+    try:
+        issubclass(WithValue, Valued)
+    except TypeError as error:
+        found.append(str(error))
+    return x + 1, found

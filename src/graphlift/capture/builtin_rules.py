@@ -45,6 +45,7 @@ from .calls import (
     known_object,
     new_object,
     refuse,
+    refuse_excess,
     type_call,
 )
 from .capture import DIRECT, Capture, Link
@@ -162,8 +163,10 @@ def _object_getattribute(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 def _object_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     """Source: CPython, Objects/typeobject.c, object_init: who overrides one of the two may take arguments there."""
     cls = python_type(cap.realize(args[0]))
-    if (len(args) > 1 or kwargs) and cap.type_attr(cls, "__init__") is not object.__init__:
-        text = "object.__init__() takes exactly one argument (the instance to initialize)"
+    own = cap.type_attr(cls, "__init__") is object.__init__
+    if (len(args) > 1 or kwargs) and (not own or cap.type_attr(cls, "__new__") is object.__new__):
+        name = cls.__name__ if own else "object"
+        text = f"{name}.__init__() takes exactly one argument (the instance to initialize)"
         raise cap.raise_(TypeError, text)
     return NONE
 
@@ -178,7 +181,9 @@ def _object_init_subclass(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 @rule(object.__new__)
 def _object_new(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    return new_object(cap, cap.value_of(args[0]), [])
+    cls = cap.value_of(args[0])
+    refuse_excess(cap, cls, args[1:], kwargs)
+    return new_object(cap, cls, [])
 
 
 _MADE_HERE: list[Any] = [tuple, dict, list, set, frozenset, str, int, float, complex, bytes]
@@ -245,7 +250,14 @@ def _instance_of(cap: Capture, value: Tracker, cls: Any) -> bool:
         return True
     if says_itself(cap, ConstVar(cls), "__instancecheck__"):
         return truth(cap, call_special(cap, ConstVar.known(cls), "__instancecheck__", [value]))
-    answer = _by_class(cap, value, cls)
+    answer: bool | None
+    try:
+        answer = _by_class(cap, value, cls)
+    except TypeError:  # a protocol, which looks at values, not at classes, or refuses to look at either
+        answer = None
+    has_attributes = type(value) is TensorVar or type(value) is ObjectVar and value.obj is None
+    if answer is None or not answer and has_attributes and getattr(cls, "_is_protocol", False):
+        raise Break("unsupported-call", f"isinstance() of a {describe(value)} with a protocol")
     if isinstance(cls, abc.ABCMeta):
         _guard_abstract(cap, value, cls, answer)
     return answer

@@ -678,8 +678,8 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
 
         result = new_tensor(cap, cls, args, kwargs)
     else:
-        if cls is object and kwargs:
-            raise cap.raise_(TypeError, "object() takes no arguments")
+        if new is object.__new__:
+            refuse_excess(cap, cls, args, kwargs)
         result = new_object(cap, cls, args)
     if type(result) not in (ObjectVar, TensorVar) or cls not in result.cls.__mro__:  # type: ignore[attr-defined]
         return result
@@ -693,12 +693,20 @@ def type_call(cap: Capture, cls: type, args: Args, kwargs: Kwargs, link: Link | 
         call(cap, ConstVar(init), [result, *args], kwargs)
     elif type(result) is TensorVar:
         pass  # torch's does nothing
-    elif init is object.__init__:
-        if (args or kwargs) and new is object.__new__:
-            raise cap.raise_(TypeError, f"{cls.__name__}() takes no arguments")
     else:
         raise Break("unsupported-object", f"{cls.__name__}.__init__ is a C function")
     return result
+
+
+def refuse_excess(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> None:
+    """``object.__new__`` takes arguments for an ``__init__`` alone. Source: CPython, Objects/typeobject.c, object_new."""
+    if not args and not kwargs:
+        return
+    new = cap.type_attr(cls, "__new__")
+    if (new.__func__ if isinstance(new, staticmethod) else new) is not object.__new__:
+        raise cap.raise_(TypeError, "object.__new__() takes exactly one argument (the type to instantiate)")
+    if cap.type_attr(cls, "__init__") is object.__init__:
+        raise cap.raise_(TypeError, f"{cls.__name__}() takes no arguments")
 
 
 def _builtin_exception(cap: Capture, cls: type, args: Args, kwargs: Kwargs) -> Tracker:
@@ -724,8 +732,6 @@ def new_object(cap: Capture, cls: type, args: Args) -> ObjectVar:
 
     if cls.__flags__ & _IS_ABSTRACT:
         evaluate(cap, object.__new__, cls)  # raises the TypeError that names the abstract methods
-    if cls is object and args:
-        raise cap.raise_(TypeError, "object() takes no arguments")
     if has_finalizer(cls):
         raise Break(
             "unsupported-object", f"a {cls.__name__} made in the captured code, whose __del__ is to run"

@@ -505,15 +505,22 @@ def _process_class(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return made_by_library(cap, made)
 
 
-@rule(functools.total_ordering)
-def _total_ordering(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
-    cls = cap.value_of(args[0])
-    if id(cls) not in cap.made or type(cls) not in (type, abc.ABCMeta):
-        return inline(cap, ConstVar(functools.total_ordering), args, kwargs)
-    try:
-        return made_by_library(cap, functools.total_ordering(cls))
-    except ValueError as error:
-        raise cap.raise_(ValueError, *error.args) from None
+def _class_decorator(target: Any, *metas: type) -> None:
+    """A decorator of the standard library that only looks at a class and sets attributes of it."""
+
+    @rule(target)
+    def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+        cls = cap.value_of(args[0])
+        if id(cls) not in cap.made or type(cls) not in metas:
+            return inline(cap, ConstVar(target), args, kwargs)
+        try:
+            return made_by_library(cap, target(cls))
+        except (TypeError, ValueError) as error:
+            raise cap.raise_(type(error), *error.args) from None
+
+
+_class_decorator(functools.total_ordering, type, abc.ABCMeta)
+_class_decorator(typing.runtime_checkable, type, abc.ABCMeta, type(typing.Protocol))
 
 
 def _typing_item(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs) -> Tracker:
