@@ -111,6 +111,7 @@ _KERNELS = (
     ("_get_float32_matmul_precision", "_set_float32_matmul_precision"),
     ("_get_cudnn_enabled", "_set_cudnn_enabled"),
     ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+    ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit"),  # in builds with CUDA alone
     ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
     ("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
     ("_get_cudnn_depthwise_kernel", "_set_cudnn_depthwise_kernel"),
