@@ -14,6 +14,18 @@ import graphlift
 from tests.capture.library import graphs_of
 
 LRU = "@functools.lru_cache(maxsize=2)\ndef G_f(n, m=1):\n    {}return n * 2\n"
+RECIPES = """
+G_n, G_seen = 0, []
+class R:
+    def __init__(self, n): self.n = n
+    def __eq__(self, other): return self is other
+    def __hash__(self): return 7
+    def __repr__(self): return f'R({self.n})'
+@functools.lru_cache(maxsize=2)
+def G_f(n): return R(n)
+@functools.lru_cache(64)
+def G_g(r, shape): return [r.n, *shape], {'n': r.n}, None
+"""
 LOG = """
 G_log = logging.getLogger('graphlift-test')
 G_log.handlers.clear()
@@ -45,7 +57,12 @@ CACHED = {
     "nan": ("q = G_f()", "@functools.cache\ndef G_f(): return float('nan')", 1),
     "recursion": ("q = G_f(20)", "@functools.cache\ndef G_f(n): return n if n < 2 else G_f(n - 1) + G_f(n - 2)", 1),
     "method": ("q = G_o.m(3), G_o.m(3)", "class A:\n    k = 2\n    @functools.lru_cache\n    def m(self, n): return n * self.k\nG_o = A()", 1),
-    "list": ("q = G_f(2)\nq.append(1)\nq = list(q)", "@functools.cache\ndef G_f(n): return [n]", 4),
+    "list": ("q = G_f(2)\nq.append(1)\nq = list(q)", "@functools.cache\ndef G_f(n): return [n]", 3),
+    "object": ("q = G_f(3).n, G_f(3) is G_f(3), G_g(G_f(3), y.shape), G_f.cache_info() if G_n else 0", RECIPES, 1),
+    "object of outside": ("q = G_f(3), G_g(G_f(3), y.shape), G_seen.append(G_f(3))", RECIPES + "G_f(3), G_g(G_f(3), (3, 4))\n", 1),
+    "object, forgotten": ("G_f(1)\nq = G_f(3).n, G_f(2).n\ny = y * G_f(4).n", RECIPES, 3),
+    "registry": ("q = dict(G_f()), len(G_f())\nG_f()[len(G_f())] = 1", "@functools.cache\ndef G_f(): return {}", 3),
+    "typed object": ("q = G_f(1), G_f(1.0), G_f(True), G_f(n=1)", "@functools.lru_cache(8, typed=True)\ndef G_f(n): return [type(n)]", 1),
     "makes tensors": ("q = G_f(2)", "@functools.cache\ndef G_f(n): return torch.ones(n)", 2),
     "made": (
         "seen = []\n@functools.lru_cache(maxsize=2)\ndef g(n, k=0):\n    seen.append(n)\n    return n * 2\n"

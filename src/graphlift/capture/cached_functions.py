@@ -1,21 +1,25 @@
 """Functions wrapped by `functools.lru_cache`, of outside and made in the region.
 
 In: calls of the wrapper. Out: what the function gives. Always: hits, misses and what the cache holds are eager's. A
-function of outside is traced to see that it only computes, unless its cache, which never forgets, holds the result
-already; the region then calls the wrapper each time, before its graph.
+function of outside is traced to see that it only computes, unless its cache holds the result already; the region then
+calls the wrapper each time, before its graph.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import operator
 import weakref
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from ..data import dataclass
 from ..frame import call_disabled
 from ..guards import Call, Const, gives
+from ..guards._guards import cached_result
+from ..guards.sources import describe_object
 from .attributes import LRU_CACHE
 from .breaks import Break, Raised
 from .calls import CONSTANT_CALLS, INSTANCE_CALLS, call, known_object
@@ -29,30 +33,54 @@ from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, ObjectVar, Tracker,
 UNSTABLE: set[weakref.ref[Any]] = set()
 
 
-_ABSENT = object()
+_ABSENT = NotImplemented  # what `cached_result` gives
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recall:
-    """A call of a cached function that the region repeats, after it has looked whether the cache holds `expected`."""
+class Repeated:
+    """A call of a cached function that the region repeats, as the cache counts it; ``expected``: what it has to give,
+    and how the region looks whether it will (None: guards say so)."""
 
     fn: Any
     args: tuple[Tracker, ...]
     kwargs: dict[str, Tracker]
-    expected: Any
-    traced: bool  # whether the function gives `expected` where the cache holds nothing
+    expected: tuple[Any, Callable[..., bool]] | None
+    call: Callable[..., Any]
 
     def before(self, residual: Residual, eagerly: str) -> str:
-        given = f"{residual.constant(self.fn)}, {residual.constant(self.expected)}, {self._given(residual)}"
-        check = will_give if self.traced else holds
+        if self.expected is None:
+            return ""
+        value, check = self.expected
+        given = f"{residual.constant(self.fn)}, {residual.constant(value)}, {self._given(residual)}"
         return f"if not {residual.constant(check)}({given}): return {eagerly}"
 
     def after(self, residual: Residual) -> str:
-        return f"{residual.constant(call_disabled)}({residual.constant(self.fn)}, {self._given(residual)})"
+        return f"{residual.constant(self.call)}({residual.constant(self.fn)}, {self._given(residual)})"
 
     def _given(self, residual: Residual) -> str:
         named = [f"{name}={_argument(residual, arg)}" for name, arg in self.kwargs.items()]
         return ", ".join([*(_argument(residual, arg) for arg in self.args), *named])
+
+
+#: What a call gives, the check of `Repeated`, and what makes the call.
+Found = tuple[Tracker, tuple[Any, Callable[..., bool]] | None, Callable[..., Any]]
+
+
+#: Hashes of calls made while capturing, which the next call that a region repeats stands for.
+MADE: set[int] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Calls a cached function, unless a capture has made that call."""
+
+    key: int
+
+    def __call__(self, fn: Any, /, *args: Any, **kwargs: Any) -> None:
+        if self.key in MADE:
+            MADE.discard(self.key)
+        else:
+            call_disabled(fn, *args, **kwargs)
 
 
 def _argument(residual: Residual, tracker: Tracker) -> str:
@@ -82,28 +110,13 @@ def _same(held: Any, expected: Any) -> bool:
 
 
 def peek(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the cache holds for a call, without the call. Raises: LookupError where it does not show.
+    """What the cache holds for a call, without the call. Raises: LookupError where it does not show."""
+    return cached_result(fn, *_layout(fn, kwargs), *args, *kwargs.values())
 
-    Source: CPython, Modules/_functoolsmodule.c, lru_cache_make_key and what the wrapper shows to the garbage collector.
-    """
-    given = fn.cache_parameters()
-    if given["maxsize"] == 0:
-        return _ABSENT
-    cache, func, mark, *_ = (parts := gc.get_referents(fn))[-6:]
-    if type(cache) is not dict or type(mark) is not object or not callable(func):
-        raise LookupError
-    key: Any = args
-    if kwargs:
-        key += (mark, *(part for item in kwargs.items() for part in item))
-    if given["typed"]:
-        key += (*map(type, args), *map(type, kwargs.values()))
-    elif len(key) == 1 and type(key[0]) in (int, str):
-        key = key[0]
-    held = cache.get(key, _ABSENT)
-    if held is _ABSENT or given["maxsize"] is None:
-        return held
-    links = parts[1 : 1 + 3 * len(cache)]  # of each entry: the key, the result, the class of what holds them
-    return next(result for known, result in zip(links[::3], links[1::3], strict=True) if known == key)
+
+def _layout(fn: Any, kwargs: dict[str, Any]) -> tuple[bool, tuple[str, ...]]:
+    """How the cache's keys are made: whether by types too, and of which names after the positional arguments."""
+    return bool(fn.cache_parameters()["typed"]), tuple(kwargs)
 
 
 def _is_immutable(value: Any) -> bool:
@@ -124,26 +137,72 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
         raise Break("c-function", f"cached function {fn.__qualname__}, whose result changes", at_once=True)
     try:
         key = (id(fn), functools._make_key(real, named, True))
-        found = cap.cached.get(key)
+        known = cap.cached.get(key)
     except TypeError as error:
         raise Raised(cap.exception_var(error)) from None
-    try:
-        held = peek(fn, real, named)
-    except LookupError:
-        raise Break("c-function", f"cached function {fn.__qualname__}, whose cache does not show") from None
-    remembered = fn.cache_parameters()["maxsize"] is None and not cap.in_cached and _is_immutable(held)
-    if found is None:
-        found = cap.from_python(held) if remembered else _only_computed(cap, fn, args, kwargs)
-        cap.cached[key] = found
+    known = known or _found(cap, fn, args, kwargs, real, named, key)
+    found, expected, call = cap.cached[key] = known
     if not cap.in_cached:
-        cap.repeated.append(Recall(fn, tuple(args), kwargs, cap.value_of(found), not remembered))
-        stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
-        cap.guard(gives(stable, False, f"{fn.__qualname__} gives what it gave"))
+        cap.repeated.append(Repeated(fn, tuple(args), kwargs, expected, call))
     return found
 
 
-def _only_computed(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
-    """What the function gives, traced. Raises: Break where it does more than compute a constant."""
+def _found(
+    cap: Capture, fn: Any, args: Args, kwargs: Kwargs, real: tuple[Any, ...], named: dict[str, Any], key: Any
+) -> Found:
+    """What the function gives, and how the region repeats the call. A constant is compared with what the cache holds
+    at each call; guards say of an object that the cache holds it, and one that it does not hold yet is made."""
+    what = f"cached function {fn.__qualname__}"
+    try:
+        held = peek(fn, real, named)
+    except LookupError:
+        raise Break("c-function", f"{what}, whose cache does not show") from None
+    limit, plain = fn.cache_parameters()["maxsize"], held is not _ABSENT and _is_immutable(held)
+    stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
+    if plain and limit is None and not cap.in_cached:
+        cap.guard(gives(stable, False, f"{fn.__qualname__} gives what it gave"))
+        return cap.from_python(held), (held, holds), call_disabled
+    if plain or held is _ABSENT:
+        try:
+            found, value = _only_computed(cap, fn, args, kwargs)
+        except Break:
+            if held is _ABSENT:
+                raise
+        else:
+            if value is not _ABSENT:
+                cap.guard(gives(stable, False, f"{fn.__qualname__} gives what it gave"))
+                return found, (value, will_give), call_disabled
+            if held is _ABSENT:
+                if cap.in_cached or (limit is not None and fn.cache_info().currsize >= limit):
+                    raise Break("c-function", f"{what} gives an object, and may have no room for it")
+                held = call_disabled(fn, *real, **named)
+                MADE.add(hash(key))
+    if _keeps_tensors(held):
+        raise Break("c-function", f"{what} gives a {type(held).__name__} of tensors")
+    source = Const(held, f"{fn.__name__}_result")
+    values = [_weakly(value) for value in (*real, *named.values())]
+    looked_up = Call(cached_result, fn, *_layout(fn, named), *values)
+    cap.guard(
+        gives(Call(operator.is_, looked_up, source), True, f"{fn.__qualname__} still holds what it gave")
+    )
+    again = Counted(hash(key)) if hash(key) in MADE else call_disabled
+    return cap.wrap(held, source), None, again
+
+
+def _weakly(value: Any) -> Any:
+    """An argument as a guard keeps it: objects as `Const` does."""
+    return value if _is_immutable(value) else Const(value, describe_object(value))
+
+
+def _keeps_tensors(held: Any) -> bool:
+    """Whether a container, which guards cannot hold weakly, would keep tensors alive."""
+    if isinstance(held, (tuple, list, dict)):
+        return any(map(_keeps_tensors, held.values() if isinstance(held, dict) else held))
+    return isinstance(held, torch.Tensor)
+
+
+def _only_computed(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> tuple[Tracker, Any]:
+    """What the function gives, traced, and its value if that is constant. Raises: Break where it does more."""
     what = f"cached function {fn.__qualname__}"
     outer, cap.in_cached = cap.in_cached, True
     try:
@@ -156,10 +215,8 @@ def _only_computed(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker
     try:
         value = cap.value_of(found)
     except NotConst:
-        raise Break("c-function", f"{what} gives an object") from None
-    if not _is_immutable(value):
-        raise Break("c-function", f"{what} gives a {type(value).__name__}")
-    return found
+        return found, _ABSENT
+    return found, value if _is_immutable(value) else _ABSENT
 
 
 # --- made in the region ----------------------------------------------------------------------------------------------

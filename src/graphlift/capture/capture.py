@@ -173,7 +173,7 @@ class Capture:
         self.copied: dict[int, list[TensorVar]] = {}  # tensors that went into a deep copy, by its memo
         #: Calls of cached functions, which the region repeats, and what they give.
         self.repeated: list[Any] = []
-        self.cached: dict[Any, Tracker] = {}
+        self.cached: dict[Any, tuple[Any, ...]] = {}
         self.in_cached = False
         self.guarded = False
         self.is_faking = False  # whether the fake mode is on already: inside a transform that runs on fakes

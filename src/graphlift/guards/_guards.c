@@ -368,7 +368,61 @@ static PyObject *is_unset(PyObject *Py_UNUSED(module), PyObject *const *args, Py
     return value == NULL && !unset ? NULL : PyBool_FromLong(unset);
 }
 
+/* ---- what a cache of functools.lru_cache holds ----
+ * Source: CPython, Modules/_functoolsmodule.c: lru_cache_tp_traverse, lru_cache_make_key, lru_list_elem. */
+
+enum { CACHE, WRAPPED, KEYWORD_MARK, LINK_TYPE, INFO_TYPE, ATTRIBUTES, PARTS };
+
+typedef struct {
+    PyObject_HEAD
+    void *prev, *next;
+    Py_hash_t hash;
+    PyObject *key, *result;
+} CacheLink;
+
+static int keep_last(PyObject *part, void *parts) {
+    PyObject **kept = parts;
+    memmove(kept, kept + 1, (PARTS - 1) * sizeof *kept);
+    kept[PARTS - 1] = part;
+    return 0;
+}
+
+static PyObject *cache_key(PyObject *mark, int typed, PyObject *names, PyObject *const *values, Py_ssize_t n) {
+    Py_ssize_t named = PyTuple_GET_SIZE(names), plain = n - named;
+    if (!typed && !named && n == 1 && (PyLong_CheckExact(values[0]) || PyUnicode_CheckExact(values[0])))
+        return Py_NewRef(values[0]);
+    PyObject *key = PyTuple_New(plain + (named ? 1 + 2 * named : 0) + (typed ? n : 0));
+    if (key == NULL) return NULL;
+    Py_ssize_t at = 0;
+    for (Py_ssize_t k = 0; k < n; k++) {
+        if (k == plain) PyTuple_SET_ITEM(key, at++, Py_NewRef(mark));
+        if (k >= plain) PyTuple_SET_ITEM(key, at++, Py_NewRef(PyTuple_GET_ITEM(names, k - plain)));
+        PyTuple_SET_ITEM(key, at++, Py_NewRef(values[k]));
+    }
+    for (Py_ssize_t k = 0; typed && k < n; k++) PyTuple_SET_ITEM(key, at++, Py_NewRef(Py_TYPE(values[k])));
+    return key;
+}
+
+static PyObject *cached_result(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n) {
+    if (n < 3 || !PyTuple_CheckExact(args[2]) || PyTuple_GET_SIZE(args[2]) > n - 3)
+        return PyErr_Format(PyExc_TypeError, "cached_result wants a function, a flag, names and values");
+    PyObject *parts[PARTS] = {NULL}, *fn = args[0];
+    if (Py_TYPE(fn)->tp_traverse == NULL) return PyErr_Format(PyExc_LookupError, "no cache");
+    Py_TYPE(fn)->tp_traverse(fn, keep_last, parts);
+    PyObject *cache = parts[CACHE], *link_type = parts[LINK_TYPE];
+    if (cache == NULL || !PyDict_CheckExact(cache) || !PyCallable_Check(parts[WRAPPED]) || !PyType_Check(link_type)
+        || ((PyTypeObject *)link_type)->tp_basicsize != sizeof(CacheLink))
+        return PyErr_Format(PyExc_LookupError, "the cache does not show");
+    PyObject *key = cache_key(parts[KEYWORD_MARK], args[1] == Py_True, args[2], args + 3, n - 3);
+    if (key == NULL) return NULL;
+    PyObject *held = PyDict_GetItemWithError(cache, key);
+    Py_DECREF(key);
+    if (held == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_NotImplemented);
+    return Py_NewRef((PyObject *)Py_TYPE(held) == link_type ? ((CacheLink *)held)->result : held);
+}
+
 static PyMethodDef module_methods[] = {
+    {"cached_result", _PyCFunction_CAST(cached_result), METH_FASTCALL, "cached_result(fn, typed, names, *values): what an lru_cache holds for a call, NotImplemented for nothing"},
     {"set_python_side", set_python_side, METH_VARARGS, "set_python_side(explain, text)"},
     {"set_constant_types", set_constant_types, METH_VARARGS, "set_constant_types(value_types, tuple_types)"},
     {"set_layout", set_layout, METH_VARARGS, "set_layout(offsets..., requires_grad, data_ptr): addresses as integers"},

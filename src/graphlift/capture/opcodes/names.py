@@ -180,6 +180,10 @@ def _import_name(cap: Capture, frame: Frame, name: str) -> None:
         found = cap.dict_get(modules, full.split(".")[0])
     if found is None or (type(found) is ConstVar and found.value is None):
         raise Break("dynamic-import", full)
+    for attr in from_value or ():
+        # A package's modules are imported by this step, where it has no such attribute yet.
+        if find_attr(cap, found, attr) is None and find_attr(cap, found, "__path__") is not None:
+            raise Break("dynamic-import", f"{full}.{attr}")
     frame.stack.append(found)
 
 
