@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import graphlift
+from graphlift.frame import entries
+from graphlift.guards import Predicate
 from tests.capture.program import CountingBackend
 from tests.equality import assert_equal
 
@@ -100,3 +103,57 @@ OF_ARGUMENTS: dict[str, tuple[Callable[..., Any], list[int]]] = {
 def test_a_size_as_argument(name: str) -> None:
     fn, counts = OF_ARGUMENTS[name]
     assert compiled_counts(fn, [(torch.randn(n, 8), torch.Size((n, 8))) for n in LENGTHS]) == counts
+
+
+# -- questions about what is made of sizes alone -----------------------------------------------------------------
+
+
+def _mask(size: int) -> torch.Tensor:
+    kept = (torch.triu(torch.ones(size, size)) == 1).transpose(0, 1)
+    return kept.float().masked_fill(kept == 0, float("-inf")).masked_fill(kept == 1, 0.0)
+
+
+def _encoded(mask: Callable[[int], torch.Tensor]) -> Callable[..., Any]:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return lambda x: encoder(x, mask=mask(x.shape[1]))
+
+
+def _written(x):
+    places = torch.arange(x.shape[1])
+    places[0] = x.shape[0]
+    places += 1
+    if (places > 5).all():
+        return x * 2
+    return x * 3 if places.float().mean() > 25 else x + 1
+
+
+def _outlives(x):
+    places = torch.arange(x.shape[1])
+    if places.sum() > 600:
+        places = places + 1
+    return x + places[:, None], places
+
+
+OF_SIZES: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "a causal mask": (_encoded(nn.Transformer.generate_square_subsequent_mask), [1, 2, 2, 2, 2]),
+    "another way to a causal mask": (_encoded(_mask), [1, 2, 2, 2, 2]),
+    "written": (_written, [1, 2, 2, 3, 3]),
+    "part of the result": (_outlives, [1, 2, 2, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_questions_about_what_is_made_of_sizes(name: str) -> None:
+    fn, counts = OF_SIZES[name]
+    shapes = ((4, 32), (8, 48), (2, 40), (16, 128), (3, 33))
+    assert compiled_counts(fn, [(torch.randn(*shape, 8),) for shape in shapes]) == counts
+
+
+def test_questions_about_what_is_made_of_constants_need_no_guard() -> None:
+    def fn(x):
+        places = torch.arange(10_000)
+        return x * 2 if places[-1] == 9_999 and (places >= 0).all() else x
+
+    assert compiled_counts(fn, [(torch.randn(n),) for n in LENGTHS]) == [1, 2, 2, 2, 2]
+    assert not any(type(guard) is Predicate for check, _ in entries(fn.__code__) for guard in check.guards)

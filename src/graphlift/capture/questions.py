@@ -1,13 +1,15 @@
-"""Branches on flags, counters and steps that the program keeps in tensors of one element.
+"""Branches on flags, counters and steps in tensors of one element, and on tensors made of sizes alone, such as masks.
 
 In: the truth of such a tensor, or of a comparison of numbers read from them. Out: the answer in this call, and one
 guard, which makes the same few operations on copies and must find the same answers.
-Always: what depends on a larger tensor, on random numbers, or on a change that cannot be made again is not answered.
+Always: what depends on a larger tensor from outside, on random numbers, or on a change that cannot be made again is not
+answered.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from torch import Tensor, fx
 from ..data import dataclass
 from ..fake import FakeTensor
 from ..guards import Predicate
+from ..shapes.node import expr_of, table_of
 from .graph import GraphBuilder
 from .overriding import PLAIN_TENSORS
 from .rerun import inside, is_plain, may_draw
@@ -57,7 +60,7 @@ class SameAnswers:
 
     same: Callable[..., bool]
 
-    def __call__(self, *given: Tensor) -> bool:
+    def __call__(self, *given: Any) -> bool:
         before = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -83,7 +86,8 @@ def _written_out(inputs: list[fx.Node], steps: list[_Step | _Question]) -> Calla
         return f"c{len(scope) - 1}"
 
     writes = any(type(step) is _Step and _written(step.node) for step in steps)
-    lines = [f"{names[node]} = {names[node]}.clone()" for node in inputs if writes]
+    copied = [node for node in inputs if writes and isinstance(node.meta["val"], Tensor)]
+    lines = [f"{names[node]} = {names[node]}.clone()" for node in copied]
     for step in steps:
         args = [text(arg) for arg in step.args]
         if type(step) is _Question:
@@ -102,19 +106,24 @@ def _written_out(inputs: list[fx.Node], steps: list[_Step | _Question]) -> Calla
 
 #: Beyond as many operations it is a computation, such as a loop over a counter.
 _MOST_STEPS = 1000
+#: Elements of the largest tensor that is made for an answer.
+_LARGEST = 2**22
 
 
 class Questions:
     """What one capture has asked so far."""
 
     def __init__(self) -> None:
-        self.inputs: dict[fx.Node, int] = {}
+        self.inputs: dict[fx.Node, int | None] = {}  # None: a number
         self.values: dict[fx.Node, Any] = {}
         self.steps: list[_Step | _Question] = []
 
     def guard(self, cap: Capture) -> Predicate:
         """The answers are what they were."""
-        sources = tuple(cap.builder.input_sources[i] for i in self.inputs.values())
+        sources = tuple(
+            cap.builder.input_sources[i] if i is not None else cap.size_sources[expr_of(node.meta["val"])]  # type: ignore[index]
+            for node, i in self.inputs.items()
+        )
         asked = [f"{step.where} is {step.answer}" for step in self.steps if type(step) is _Question]
         same = SameAnswers(_written_out(list(self.inputs), self.steps))
         return Predicate(same, sources, f"what is asked of tensors at {', at '.join(dict.fromkeys(asked))}")
@@ -131,14 +140,23 @@ class Questions:
         inputs = [node for node in cap.builder.graph.nodes if node.op == "placeholder"]
         places = {node: i for i, node in enumerate(inputs)}
         made_by = {node: places.get(node) for node in _made_by(cap.builder.graph, wanted)}
-        small = all(_is_small(cap, node, place) for node, place in made_by.items())
-        return made_by if small and len(self.steps) <= _MOST_STEPS else None
+        of_sizes = not any(node.op == "placeholder" and _is_tensor(node) for node in made_by)
+        fits = _is_of_sizes if of_sizes else _is_small
+        fit = all(fits(cap, node, place) for node, place in made_by.items())
+        return made_by if fit and len(self.steps) <= _MOST_STEPS else None
 
     def ask(self, cap: Capture, fn: Callable[..., Any], *args: Any) -> bool | None:
         """``bool(fn(*args))`` of nodes and constants in this call; None where it cannot be asked again."""
         nodes = self._askable(cap, [arg for arg in args if isinstance(arg, fx.Node)])
         if nodes is None:
             return None
+        if not any(node.op == "placeholder" for node in nodes):
+            return Questions()._answered(cap, nodes, fn, args)  # which constants alone make: always the same
+        return self._answered(cap, nodes, fn, args)
+
+    def _answered(
+        self, cap: Capture, nodes: dict[fx.Node, int | None], fn: Callable[..., Any], args: tuple[Any, ...]
+    ) -> bool | None:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             try:
                 for node, place in nodes.items():
@@ -155,9 +173,12 @@ class Questions:
     def _run(self, cap: Capture, node: fx.Node, place: int | None) -> None:
         if node in self.values:
             return
-        if place is not None:
-            self.values[node] = cap.builder.input_tensors[place].clone()
-            self.inputs[node] = place
+        if node.op == "placeholder":
+            self.inputs[node] = place if _is_tensor(node) else None
+            if place is not None and _is_tensor(node):
+                self.values[node] = cap.builder.input_tensors[place].clone()
+            else:
+                self.values[node] = cap.sizes.reals.value(expr_of(node.meta["val"]))
         else:
             step = _Step(node, node.args, dict(node.kwargs))
             step.run(self.values)
@@ -168,7 +189,8 @@ class Questions:
         value, fake = self.values[node], node.meta["val"]
         if not isinstance(value, Tensor):
             return False
-        before = cap.builder.input_versions[self.inputs[node]][1] if node in self.inputs else 0
+        place = self.inputs.get(node)
+        before = cap.builder.input_versions[place][1] if place is not None else 0
         return value._version != fake._version - before  # type: ignore[operator]
 
 
@@ -229,16 +251,40 @@ def _is_small(cap: Capture, node: fx.Node, place: int | None) -> bool:
         return False
     if node.op == "placeholder":
         return place is not None and place < len(cap.builder.input_tensors) and _is_own(cap, place)
+    return _only_computes(node)
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), Tensor)
+
+
+def _is_of_sizes(cap: Capture, node: fx.Node, place: int | None) -> bool:
+    """Whether a node is a number that comes with each call, or what an operation that only computes makes of such."""
+    value = node.meta.get("val")
+    if node.op == "placeholder":
+        return table_of(value) is not None and expr_of(value) in cap.size_sources
+    each = [
+        item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, Tensor)
+    ]
+    if not all(_is_plain_tensor(item) for item in each):
+        return False
+    return _only_computes(node) and all(cap.sizes.hint(math.prod(t.spec.shape)) <= _LARGEST for t in each)
+
+
+def _only_computes(node: fx.Node) -> bool:
     plain = node.op in ("call_function", "call_method") and is_plain(node) and not may_draw([node])
     return plain and "empty" not in str(node.target)
+
+
+def _is_plain_tensor(value: Tensor) -> bool:
+    return value.device.type == "cpu" and value.layout is torch.strided and not value.is_inference()
 
 
 def _is_number(value: Any) -> bool:
     if not isinstance(value, Tensor):
         return value is None or isinstance(value, (int, float))
     fixed = all(type(size) is int for size in value.shape)
-    plain = value.device.type == "cpu" and value.layout is torch.strided and not value.is_inference()
-    return fixed and plain and value.numel() == 1
+    return fixed and _is_plain_tensor(value) and value.numel() == 1
 
 
 def _is_own(cap: Capture, place: int) -> bool:
