@@ -95,6 +95,28 @@ def test_comprehensions_and_the_variables_around_them(x: Tensor):
     return sum(items), i, [f() for f in made], nested, sum(shared), around(), y
 
 
+@program()
+def test_names_that_are_unbound_behind_a_comprehension(x: Tensor):
+    """The slot that a comprehension cleared gets nothing back: reading, deleting and listing the name see that."""
+    known = [[i for i in range(2)], {k: 1 for k in "ab"}, sorted(j for j in [[j for j in [3]][0]])]
+    said = []
+    try:
+        i  # noqa: B018, F821
+    except UnboundLocalError as error:
+        said.append(str(error))
+    try:
+        del k  # noqa: F821
+    except UnboundLocalError as error:
+        said.append(str(error))
+    try:
+        said.append(x + j)  # noqa: F821
+    except UnboundLocalError as error:
+        said.append(str(error))
+    i = j = k = 1
+    known.append([i for i in range(2)])
+    return x + i, known, said, j, k
+
+
 @program(breaks=True)
 def test_breaks_in_comprehensions_with_cells(x: Tensor):
     i = 7

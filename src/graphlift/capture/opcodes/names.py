@@ -67,7 +67,11 @@ def _load_fast(cap: Capture, frame: Frame, name: str) -> None:
 
 @op("STORE_FAST")
 def _store_fast(cap: Capture, frame: Frame, name: str) -> None:
-    old, frame.locals[name] = frame.locals.get(name), frame.stack.pop()
+    old, value = frame.locals.get(name), frame.stack.pop()
+    if value is NULL:  # the name is unbound again, as it was before a comprehension
+        frame.locals.pop(name, None)
+    else:
+        frame.locals[name] = value
     if cap.mortal and old is not None:
         cap.drop(old)
 
