@@ -101,7 +101,7 @@ def test_names_that_are_unbound_behind_a_comprehension(x: Tensor):
     known = [[i for i in range(2)], {k: 1 for k in "ab"}, sorted(j for j in [[j for j in [3]][0]])]
     said = []
     try:
-        i  # noqa: B018, F821
+        i  # noqa: F821
     except UnboundLocalError as error:
         said.append(str(error))
     try:
