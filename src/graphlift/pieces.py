@@ -66,6 +66,9 @@ class Terms:
         self.facts: list[Relation] = []
         self.attempts = 0
 
+    def are_of_each_call(self) -> bool:
+        return any(symbol in self.table.unknown for _, symbol in self.places)
+
     def hold(self, given: Sequence[Any]) -> bool:
         if any(symbol in self.sizes and given[k] < 2 for k, symbol in self.places):
             return False
@@ -138,6 +141,8 @@ class Program:
         values = dict(zip(self.names, examples, strict=True))
         for step in self.steps:
             if isinstance(step, Part):
+                if step.terms is not None and step.terms.are_of_each_call():
+                    return
                 step.run = self.compile_one(step.gm, [values[name] for name in step.inputs])
                 step.terms = None
                 return
@@ -251,7 +256,8 @@ _CONTEXTS = KERNEL_SETTERS | {enter_inference, enter_label, leave_context}
 def split(gm: fx.GraphModule) -> list[Step] | None:
     """The steps of the graph; None where it is one part."""
     nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
-    if not any(_is_single(n) and n.target not in (enter_label, leave_context) for n in nodes):
+    drawn = any("drawn" in n.meta for n in gm.graph.nodes)  # numbers of each call, which no guard sees
+    if not drawn and not any(_is_single(n) and n.target not in (enter_label, leave_context) for n in nodes):
         return None
     steps: list[Step] = []
     pending: list[fx.Node] = []

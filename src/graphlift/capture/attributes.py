@@ -84,6 +84,8 @@ _FUNCTION_NAMES = {
 }
 _CACHED_PROPERTY = functools.cached_property
 LRU_CACHE = type(functools.lru_cache(lambda: None))
+#: Numpy's functions of Cython: they bind as Python's do.
+CYTHON = type(np.random.default_rng)
 
 
 def python_type(tracker: Tracker) -> type:
@@ -384,7 +386,7 @@ def bind_descriptor(
 ) -> Tracker | None:
     """``raw.__get__(obj, cls)`` for an object found on the class."""
     kind = type(raw)
-    if kind is types.FunctionType or kind is LRU_CACHE:
+    if kind in (types.FunctionType, LRU_CACHE, CYTHON):
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
     if kind is property or (isinstance(raw, property) and cap.type_attr(kind, "__get__") is property.__get__):
         if raw.fget is None:
@@ -678,7 +680,7 @@ def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | 
                 "unsupported-attribute", "the dictionary of a made function's defaults, which may change"
             )
         return NONE
-    if name == "__annotations__":
+    if name == "__annotations__" and fn.__annotations__:
         if obj.annotations is None:
             obj.annotations = DictVar({})
         return obj.annotations

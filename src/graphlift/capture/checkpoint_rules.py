@@ -101,6 +101,7 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     before, changed, tensors = Contents(cap, args), cap.changed, Tensors(cap)
     last = next(iter(reversed(cap.builder.graph.nodes)), None)
     known = {t.fake.home for t in cap.fakes.values()}
+    drawn = len(cap.draws)
     cap.changed = {}
     result = call(cap, args[0], args[1:], kwargs)
     effects = bool(cap.changed) or before.changed() or tensors.written()
@@ -111,7 +112,7 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return result
     inside = list(_nodes_behind(cap.builder, last))
     put_back = options["preserve_rng_state"] and not _uses_generator(cap.builder, inside)
-    if not put_back and may_draw(inside):
+    if not put_back and may_draw(inside) or len(cap.draws) != drawn:
         raise Break("unsupported-call", "a checkpoint that draws other random numbers in the backward")
     if options["use_reentrant"]:
         _check_reentrant(cap, args[1:], kwargs, result, known)

@@ -60,6 +60,8 @@ class GraphBuilder:
         self.arrays: set[int] = set()
         self.size_sources: list[Source] = []
         self.size_hints: list[int | float] = []
+        self.drawn: dict[Symbol, fx.Node] = {}  # inputs that each call draws, which stand behind all others
+        self.drawn_hints: list[int | float] = []
         self._sizes: dict[Expr, fx.Node] = {}
         self.op_count = 0
         self.constants: dict[int, tuple[str, Any]] = {}
@@ -102,7 +104,8 @@ class GraphBuilder:
                 found = self._size_op(made.fn, *parts)
             elif isinstance(size, Symbol):
                 hint = table.reals.values[size] if isinstance(size, Real) else table.hints[size]
-                found = self._size_placeholder(size, sources[size], hint)
+                source = sources.get(size)
+                found = self._size_placeholder(size, source, hint) if source else self._drawn(size, hint)
             else:
                 found = size_nodes(size, lambda e: self.size_node(e, table, sources), self._size_op)
             found.meta["example_value"] = found.meta["val"] = value
@@ -162,18 +165,24 @@ class GraphBuilder:
 
     def _size_placeholder(self, symbol: Symbol, source: Source, hint: int | float) -> fx.Node:
         name = f"{symbol.name}_" + re.sub(r"\W+", "_", source.name()).strip("_")
-        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
-        first = next(iter(self.graph.nodes), None)
-        with (
-            self.graph.inserting_after(placeholders[-1])
-            if placeholders
-            else self.graph.inserting_before(first)
-        ):
-            node = self._new_placeholder(name)
+        node = self._number_placeholder(name, behind_drawn=False)
         node.meta["source"] = source.name()
         self.size_sources.append(source)
         self.size_hints.append(hint)
         return node
+
+    def _drawn(self, symbol: Symbol, hint: int | float) -> fx.Node:
+        node = self.drawn[symbol] = self._number_placeholder(f"drawn_{symbol.name}", behind_drawn=True)
+        node.meta["drawn"] = True
+        self.drawn_hints.append(hint)
+        return node
+
+    def _number_placeholder(self, name: str, behind_drawn: bool) -> fx.Node:
+        nodes = list(self.graph.nodes)
+        earlier = [n for n in nodes if n.op == "placeholder" and (behind_drawn or "drawn" not in n.meta)]
+        after, before = self.graph.inserting_after, self.graph.inserting_before
+        with after(earlier[-1]) if earlier else before(nodes[0] if nodes else None):
+            return self._new_placeholder(name)
 
     def lift(self, tensor: TensorVar) -> TensorVar:
         """The tensor of another graph as one of this one. Raises: Break, since here only inner graphs take tensors."""

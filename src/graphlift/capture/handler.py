@@ -100,6 +100,7 @@ from .attributes import python_type
 from .breaks import Break, Raised, RunEagerly, Stopped
 from .calls import is_opaque
 from .capture import Capture
+from .draws import saved_states
 from .dynamic import FrameHistory, SizeHistory, SizePolicy
 from .frame import LOOKS_AT_ITSELF, Frame, enter, needs_its_frame
 from .overriding import handlers_act, handlers_off, modes_aside, plain_tensor, unseen, untouched
@@ -511,6 +512,7 @@ def _finish(
     compiled = None
     timings = {"capture": capture_seconds}
     head: list[str] = []
+    drawn = [draw.line(residual) for draw in cap.draws.values()]
     params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
     if cap.builder.op_count or residual.outputs:
         gm = cap.builder.finish(residual.outputs, cap.restore_calls)
@@ -518,7 +520,7 @@ def _finish(
         gm.meta["history_read"] = reason is not None and reason.code == "grad-fn-read"
         start = time.perf_counter()
         examples = [plain_tensor(t) for t in cap.builder.input_tensors]
-        compiled = options.backend(gm, [*examples, *cap.builder.size_hints])
+        compiled = options.backend(gm, [*examples, *cap.builder.size_hints, *cap.builder.drawn_hints])
         timings["backend"] = time.perf_counter() - start
         again = may_run_again(cap.builder, getattr(compiled, "writes_last", False))
         if cap.unsafe is not None and not again:
@@ -537,14 +539,17 @@ def _finish(
                 for i in range(residual.graph_inputs)
             ]
             inputs = f"({', '.join(parts)},)"
+        inputs = ", ".join([f"*{inputs}", *map(residual.symbol, cap.builder.drawn)])
         names = "".join(f"g{i}, " for i in range(len(residual.outputs)))
-        head.append(f"{names}= __graph(*{inputs})" if names else f"__graph(*{inputs})")
+        head.append(f"{names}= __graph({inputs})" if names else f"__graph({inputs})")
         if again:
-            head = _running_again(head, residual, _as_arguments(code, params))
+            head = _running_again([*drawn, *head], residual, _as_arguments(code, params))
+            drawn = []
         head += residual.retyped
+    head = [*drawn, *head]
     if cap.repeated:
         eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
-        head = [*(call.before(residual, eagerly) for call in cap.repeated), *head]
+        head = [*filter(None, [call.before(residual, eagerly) for call in cap.repeated]), *head]
         head += filter(None, [call.after(residual) for call in cap.repeated])
     state: list[str] = []
     if cap.restore_calls:
@@ -591,14 +596,18 @@ def _as_arguments(code: types.CodeType, params: list[str]) -> list[str]:
 
 def _running_again(run: list[str], residual: Residual, arguments: list[str]) -> list[str]:
     residual.names["__run_again"] = run_again
-    state = f"{residual.constant(torch.get_rng_state)}()" if draws(residual.cap.builder) else "None"
+    put_back = saved_states(residual)
+    if draws(residual.cap.builder):
+        put_back.append(
+            f"({residual.constant(torch.set_rng_state)}, ({residual.constant(torch.get_rng_state)}(),))"
+        )
     return [
-        f"failure, random_state = None, {state}",
+        f"failure, random_states = None, ({''.join(f'{state}, ' for state in put_back)})",
         "try:",
         *(f"    {line}" for line in run),
         "except Exception as error:",
         "    failure = error",
-        f"if failure is not None: return __run_again(failure, random_state, __func, {', '.join(arguments)})",
+        f"if failure is not None: return __run_again(failure, random_states, __func, {', '.join(arguments)})",
     ]
 
 

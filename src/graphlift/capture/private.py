@@ -13,11 +13,12 @@ import random
 
 import numpy as np
 
-from .attributes import C_DATA, FINDERS
+from .attributes import C_DATA, CYTHON, FINDERS
 from .breaks import Break, Exhausted, Raised, RunEagerly
 from .calls import INSTANCE_CALLS
 from .capture import Capture, Link
 from .constants import PRIVATE_CLASSES
+from .draws import draw_of_numpy
 from .mirror import run
 from .protocol.arithmetic import BINARY, INPLACE, INPLACE_OPERATORS, UNARY, UNARY_OPERATORS
 from .protocol.comparison import COMPARE, OPERATORS, TRUTHS
@@ -101,6 +102,9 @@ def _value_class(cls: type) -> None:
 
 def _call_of_numpy(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link: Link | None) -> Tracker:
     """``default_rng(seed)``; numpy's other functions of Cython draw from its global state."""
+    drawn = draw_of_numpy(cap, fn, args, kwargs)
+    if drawn is not None:
+        return drawn
     if (
         fn.obj is not np.random.default_rng
         or not args
@@ -113,7 +117,7 @@ def _call_of_numpy(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs, link
     return run(cap, np.random.default_rng, args, kwargs)
 
 
-INSTANCE_CALLS[type(np.random.default_rng)] = _call_of_numpy
+INSTANCE_CALLS[CYTHON] = _call_of_numpy
 for _cls in PRIVATE_CLASSES:
     _class(_cls)
 for _cls in (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone):

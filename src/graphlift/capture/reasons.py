@@ -186,8 +186,9 @@ f(torch.ones(3))
         Reason(
             "unbacked-size",
             "a decision about a number that only the running graph knows",
-            "The number was read from a tensor, or is how many elements an operator found, and was captured as such "
-            "(config.capture_scalar_outputs, config.capture_dynamic_output_shape_ops). Python needs an answer now.",
+            "The number was drawn from a random generator; or it was read from a tensor, or is how many elements an "
+            "operator found, and was captured as such (config.capture_scalar_outputs, "
+            "config.capture_dynamic_output_shape_ops). Python needs an answer now.",
             "State the fact with graphlift.check(condition) before it is needed: the graph then checks it in each call.",
             example="""\
 @graphlift.config.patch(capture_scalar_outputs=True)
@@ -657,32 +658,6 @@ def f(x):
     return x * 2
 
 f(torch.eye(3).to_sparse().to_dense())
-""",
-        ),
-        Reason(
-            "recurrent-sizes",
-            "recurrent network over a batch or length that varies",
-            "torch unrolls it with plain numbers of steps and rows, so that each size would be compiled for itself; eager "
-            "runs it as it is.",
-            "Compile what is around it; pad to a few sizes (graphlift.pad_to_buckets), or ask for fullgraph=True or "
-            "dynamic=False, to have each size compiled.",
-            example="""\
-net = torch.nn.GRU(4, 4)
-
-@graphlift.compile(dynamic=True)
-def f(x):
-    return net(x)[0] * 2
-
-f(torch.ones(5, 3, 4))
-""",
-            fixed="""\
-net = torch.nn.GRU(4, 4)
-
-@graphlift.compile(dynamic=False)
-def f(x):
-    return net(x)[0] * 2
-
-f(torch.ones(5, 3, 4))
 """,
         ),
         Reason(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import types
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,11 +117,13 @@ def show_number(cap: Capture, fn: Any, number: Tracker, *args: str) -> Tracker:
 
 
 def know_numbers(cap: Capture) -> None:
-    """The program looks into a text: the numbers that texts show become the ones of this call. Raises: Solved."""
+    """The program looks into a text: the numbers that texts show become the ones of this call, but those that only each
+    call knows. Raises: Solved."""
     for late in cap.texts.values():
         for part in late.parts:
             if type(part) is Shown and part.seen is None:
-                cap.value_of(part.shown)
+                with suppress(Break):
+                    cap.value_of(part.shown)
 
 
 def _late(cap: Capture, parts: tuple[str | Shown | OpaqueVar, ...]) -> OpaqueVar:

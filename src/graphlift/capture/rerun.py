@@ -128,16 +128,16 @@ def _on_cpu(node: fx.Node) -> bool:
 
 def run_again(
     failure: Exception,
-    random_state: torch.Tensor | None,
+    random_states: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...],
     func: Callable[..., Any],
     /,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Run the frame as Python does, after its graph raised `failure`; `random_state` is that of before."""
+    """Run the frame as Python does, after its graph raised `failure`; `random_states`: calls that put generators back."""
     if isinstance(failure, GraphliftError):
         raise failure
     del failure  # what the frame raises now has no other for its context
-    if random_state is not None:
-        torch.set_rng_state(random_state)
+    for put_back, state in random_states:
+        put_back(*state)
     return call_disabled(func, *args, **kwargs)

@@ -168,10 +168,12 @@ class Residual:
         return f"({render(size, names)})"
 
     def symbol(self, symbol: Symbol) -> str:
-        """The name of a symbol's value: loaded from its source, or what the graph found out."""
+        """The name of a symbol's value: loaded from its source, drawn before the graph, or what that found out."""
         source = self.cap.size_sources.get(symbol)
         if source is not None:
             return self.load(source)
+        if symbol in self.cap.draws:
+            return self.cap.draws[symbol].name
         name = self.numbers.get(symbol)
         if name is None:
             name = self.numbers[symbol] = f"g{len(self.outputs)}"
