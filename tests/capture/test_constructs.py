@@ -14,6 +14,7 @@ import math
 import random
 import re
 import string
+import sys
 import types
 import typing
 import weakref
@@ -169,7 +170,7 @@ class SDM:
         return "i"
 
 
-@program()
+@program(breaks=sys.version_info >= (3, 13))  # where it keeps methods behind weak references with callbacks
 def test_singledispatchmethod(x):
     return x + 1, SDM().m(1), SDM().m("a")
 
