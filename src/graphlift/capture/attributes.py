@@ -680,7 +680,7 @@ def _made_function_attr(cap: Capture, obj: FunctionVar, name: str) -> Tracker | 
                 "unsupported-attribute", "the dictionary of a made function's defaults, which may change"
             )
         return NONE
-    if name == "__annotations__" and fn.__annotations__:
+    if name == "__annotations__":
         if obj.annotations is None:
             obj.annotations = DictVar({})
         return obj.annotations
