@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import pytest
 import torch
 from torch import Tensor
 
 from graphlift import config
 from graphlift.aot import compile_graph, interpret
+from graphlift.aot.cut import INFINITE, _reaches_sink
 from graphlift.aot.partition import save_all
 from tests.aot.programs import graph_of
 
@@ -34,6 +38,25 @@ def test_a_value_that_a_product_reads_is_kept() -> None:
 def test_a_narrow_mask_is_kept_rather_than_the_random_numbers() -> None:
     x = torch.randn(8, 8, requires_grad=True)
     assert aten.rand.default not in kept(lambda x: (x * (torch.rand(8, 8) > 0.5)).sum(), x)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_cut_is_the_cheapest_and_nearest_the_sink(seed: int) -> None:
+    rng = random.Random(seed)
+    n = rng.randrange(3, 9)
+    edges = [
+        (rng.choice([0, *range(2, n)]), rng.randrange(1, n), rng.choice([0, 1, 3, 7, 20, INFINITE]))
+        for _ in range(rng.randrange(1, 3 * n))
+    ]
+    if (0, 1, INFINITE) in edges:
+        edges.remove((0, 1, INFINITE))
+    sides = [{1, *chosen} for size in range(n - 1) for chosen in itertools.combinations(range(2, n), size)]
+    crossing = [sum(c for a, b, c in edges if b in side and a not in side) for side in sides]
+    if min(crossing) < INFINITE:
+        below = set(_reaches_sink(edges, n))
+        assert below == min(
+            (side for side, cost in zip(sides, crossing, strict=True) if cost == min(crossing)), key=len
+        )
 
 
 # -- memory budgets ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Minimum cuts, by maximum flow.
+"""Minimum cuts, by maximum flow (Dinic's algorithm).
 
 In: a network whose vertices are values, with capacities. Out: the values on the cut.
 Always: among cuts of the same capacity, the one nearest the sink.
@@ -11,8 +11,7 @@ import math
 from .ir import Value
 
 INFINITE = math.inf
-_LIMIT = 2**28  # capacities are scaled so that their sum stays within 32-bit integers
-_UNLIMITED = 2**30  # what an infinite capacity becomes there
+_SOURCE, _SINK = 0, 1
 
 
 class Network:
@@ -36,39 +35,59 @@ class Network:
 
 def min_cut(net: Network) -> list[Value]:
     """The values whose vertices the cut separates."""
-    if not net.values:
-        return []
-    total = sum(c for _, _, c in net.edges if c != INFINITE)
-    scale = max(1.0, total / _LIMIT)
-    edges = [
-        (a, b, _UNLIMITED if c == INFINITE else (max(1, int(c / scale)) if c else 0)) for a, b, c in net.edges
-    ]
-    below = _reaches_sink(edges, 2 * len(net.values) + 2)
+    below = _reaches_sink(net.edges, 2 * len(net.values) + 2)
     return [v for k, v in enumerate(net.values, start=1) if 2 * k + 1 in below and 2 * k not in below]
 
 
-def _reaches_sink(edges: list[tuple[int, int, int]], n: int) -> set[int]:
-    """Vertices that still reach the sink once the flow is maximal: the cut nearest the sink recomputes least."""
-    import numpy as np
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import maximum_flow
+def _reaches_sink(edges: list[tuple[int, int, float]], n: int) -> dict[int, int]:
+    """Vertices that still reach the sink once the flow is maximal: the cut nearest the sink recomputes least.
 
-    capacity: dict[tuple[int, int], int] = {}
-    for a, b, c in edges:
-        capacity[a, b] = min(_UNLIMITED, capacity.get((a, b), 0) + c)
-    rows, cols = np.array(list(capacity), dtype=np.int32).T
-    values = np.array(list(capacity.values()), dtype=np.int32)
-    graph = csr_matrix((values, (rows, cols)), shape=(n, n))
-    flow = maximum_flow(graph, 0, 1).flow
-    residual = (graph - flow).tocsc()
-    residual.eliminate_zeros()
-    indptr, indices, data = residual.indptr, residual.indices, residual.data
-    reached, stack = {1}, [1]
-    while stack:
-        b = stack.pop()
-        for j in range(indptr[b], indptr[b + 1]):
-            a = int(indices[j])
-            if data[j] > 0 and a not in reached:
-                reached.add(a)
-                stack.append(a)
-    return reached
+    Edge 2k goes along the k-th one given and 2k+1 back; `room` is what each can still take, in whole numbers.
+    """
+    capacities = [c if c == INFINITE else (max(1, int(c)) if c else 0) for _, _, c in edges]
+    unlimited = 1 + sum(c for c in capacities if c != INFINITE)
+    ends: list[int] = []
+    room: list[float] = []
+    leaving: list[list[int]] = [[] for _ in range(n)]
+    for (a, b, _), c in zip(edges, capacities, strict=True):
+        leaving[a].append(len(ends))
+        leaving[b].append(len(ends) + 1)
+        ends += (b, a)
+        room += (unlimited if c == INFINITE else c, 0)
+    while True:
+        distance = {_SINK: 0}
+        found = [_SINK]
+        for b in found:
+            for e in leaving[b]:
+                if room[e ^ 1] and ends[e] not in distance:
+                    distance[ends[e]] = distance[b] + 1
+                    found.append(ends[e])
+        if _SOURCE not in distance:
+            return distance
+        untried = [[*each] for each in leaving]
+        while path := _path(ends, room, untried, distance):
+            flow = min(room[e] for e in path)
+            for e in path:
+                room[e] -= flow
+                room[e ^ 1] += flow
+
+
+def _path(
+    ends: list[int], room: list[float], untried: list[list[int]], distance: dict[int, int]
+) -> list[int]:
+    """Edges with room from the source to the sink, each a step nearer to it; none where every such path is full."""
+    path: list[int] = []
+    at = _SOURCE
+    while at != _SINK:
+        edges, nearer = untried[at], distance[at] - 1
+        while edges and not (room[edges[-1]] and distance.get(ends[edges[-1]]) == nearer):
+            edges.pop()
+        if edges:
+            path.append(edges[-1])
+            at = ends[edges[-1]]
+        elif path:
+            at = ends[path.pop() ^ 1]
+            untried[at].pop()
+        else:
+            break
+    return path
