@@ -34,6 +34,8 @@ def split(gm: fx.GraphModule, inputs: Sequence[Any], caps: tuple[int, int]) -> l
     calls = [n for n in nodes if n.op not in ("placeholder", "get_attr", "output")]
     if not calls or not all(_is_data(n) for n in nodes if n.op in ("placeholder", *_CALLS)):
         return None
+    if any("between_parts" in n.meta for n in calls):
+        return None
     places = [n for n in nodes if n.op == "placeholder"]
     parameters = {
         n: t.numel() * t.element_size()

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import graphlift
 from graphlift.frame import entries
@@ -214,17 +215,61 @@ def test_texts_of_sizes(name: str) -> None:
     assert len(entries(fn.__code__)) == count
 
 
-@pytest.mark.parametrize("shape", [(None, 3, 5), (3, None, 5)], ids=["batch", "length"])
-@pytest.mark.parametrize("whole", [False, True])
-def test_recurrent_networks_over_sizes_that_vary(shape: tuple[int | None, ...], whole: bool) -> None:
-    """In eager, unless all is to be one graph, which is one per size."""
-    net = nn.LSTM(5, 7, batch_first=True)
-    backend = Counting()
-    compiled = graphlift.compile(lambda x: net(x)[0] * 2, backend=backend, fullgraph=whole)
+def _network(cls: Any, **options: Any) -> Callable[..., Any]:
+    net = cls(5, 7, **options)
+    return lambda x: (net(x.sin())[0] * 2, net(x)[1])
+
+
+NETWORKS: dict[str, Callable[..., Any]] = {
+    "lstm": _network(nn.LSTM, batch_first=True),
+    "lstm of two layers both ways": _network(nn.LSTM, num_layers=2, bidirectional=True),
+    "lstm without biases": _network(nn.LSTM, bias=False),
+    "gru": _network(nn.GRU, batch_first=True),
+    "gru both ways": _network(nn.GRU, bidirectional=True),
+    "tanh": _network(nn.RNN, batch_first=True),
+    "relu": _network(nn.RNN, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("shape", [(None, 3, 5), (3, None, 5)], ids=["first", "second"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_recurrent_networks_over_sizes_that_vary(name: str, shape: tuple[int | None, ...]) -> None:
+    """One graph for all sizes, which runs in parts: the network itself is run as it is."""
+    fn, backend = NETWORKS[name], Counting()
+    compiled = graphlift.compile(fn, backend=backend, fullgraph=True)
     for n in (*SIZES, 17, 20):
         x = torch.randn([n if size is None else size for size in shape])
-        same(compiled(x), net(x)[0] * 2)
-    assert len(backend.graphs) == (6 if whole else 5)  # then no more
+        same(compiled(x), fn(x))
+    assert len(backend.graphs) == 2
+
+
+@pytest.mark.parametrize("backend", ["auto", "aot_eager"])
+def test_training_a_recurrent_network_over_sizes_that_vary(backend: str) -> None:
+    net, head = nn.GRU(5, 7, batch_first=True), nn.Linear(7, 3)
+
+    def fn(x):
+        out, last = net(x.sin())
+        return head(out * 2).square().mean() + last.sum()
+
+    parameters = [*net.parameters(), *head.parameters()]
+    compiled = graphlift.compile(fn, backend=backend, fullgraph=True)
+    for n in SIZES:
+        x = torch.randn(n, n + 1, 5)
+        loss, expected = compiled(x), fn(x)
+        same(loss, expected)
+        same(torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters))
+
+
+def test_a_recurrent_network_in_an_inner_function_over_sizes_that_vary() -> None:
+    net, backend = nn.GRU(5, 7), Counting()
+
+    def fn(x):
+        return checkpoint(lambda y: net(y)[0], x, use_reentrant=False) * 2
+
+    compiled = graphlift.compile(fn, backend=backend)
+    for n in SIZES:
+        x = torch.randn(n, 3, 5)
+        same(compiled(x), fn(x))
 
 
 def test_in_place_operators_on_shared_memory_are_refused_as_in_eager() -> None:

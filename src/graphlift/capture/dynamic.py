@@ -51,12 +51,9 @@ class SizeHistory:
 
 
 class SizePolicy:
-    """The choices for one capture; `whole`: it is to be one graph, at the price of one per size."""
+    """The choices for one capture."""
 
-    def __init__(
-        self, history: FrameHistory, dynamic: bool | None, allowed: bool = True, whole: bool = False
-    ) -> None:
-        self.whole = whole
+    def __init__(self, history: FrameHistory, dynamic: bool | None, allowed: bool = True) -> None:
         self.history = history
         self.dynamic = dynamic
         self.allowed = allowed

@@ -294,7 +294,7 @@ def capture_region(
     Where the program fixes a size that was to vary, the capture is made again with that known.
     """
     static = history is None or getattr(options.backend, "static_sizes", False)
-    policy = None if static else SizePolicy(history, options.dynamic, whole=options.fullgraph)
+    policy = None if static else SizePolicy(history, options.dynamic)
     known = Known()
     for _ in range(MAX_RESTARTS):
         try:

@@ -19,6 +19,7 @@ from .. import marks
 from .breaks import Break
 from .calls import TENSOR_METHODS, call, is_captured
 from .capture import Capture
+from .graph import GraphBuilder
 from .protocol import (
     binary,
     compare,
@@ -260,9 +261,8 @@ for _name in "rnn_tanh rnn_relu lstm gru".split():
     @rule(_target)
     def _recurrent(cap: Capture, args: Args, kwargs: Kwargs, name: str = _name) -> Tracker:
         x = cap.realize(args[0]) if args else NONE
-        varies = type(x) is TensorVar and x.fake.spec.symbolic
-        if varies and cap.policy is not None and not cap.policy.whole:
-            raise Break("recurrent-sizes", f"torch.{name}", at_once=True)
+        if type(x) is TensorVar and x.fake.spec.symbolic and type(cap.builder) is not GraphBuilder:
+            cap.sizes.fix(x.fake.spec.shape, f"torch.{name} in an inner function")
         fn = getattr(torch, name)
         return cap.emit("call_function", fn, args, kwargs, fn)
 

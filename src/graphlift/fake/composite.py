@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .symbolic import as_one_operator
+
 aten = torch.ops.aten
 
 
@@ -259,6 +261,20 @@ def _cell(original: Callable[..., Any], gates: Callable[..., Any]) -> Callable[.
     return call
 
 
+def _recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A network over a batch or a length that varies: C++ makes operators of each step, by plain numbers of them."""
+
+    def call(x: Tensor, *args: Any) -> Any:
+        if len(args) != 8 or not isinstance(x, Tensor) or x.dim() != 3 or not _varies(*x.shape):
+            return original(x, *args)
+        states = list(args[0]) if isinstance(args[0], (tuple, list)) else [args[0]]
+        features = states[0].shape[-1] * (2 if args[6] else 1)
+        shapes = [(*x.shape[:2], features), *[state.shape for state in states]]
+        return as_one_operator(original, (x, *args), shapes)
+
+    return call
+
+
 ON_FAKES: dict[Any, Callable[..., Any]] = {
     **{function: _max_pool1d(function) for function in (torch.max_pool1d, F.max_pool1d)},
     F.interpolate: _interpolate,
@@ -273,4 +289,5 @@ ON_FAKES: dict[Any, Callable[..., Any]] = {
     torch.gru_cell: _cell(torch.gru_cell, _gru_gates),
     torch.rnn_tanh_cell: _cell(torch.rnn_tanh_cell, _rnn_gates(torch.tanh)),
     torch.rnn_relu_cell: _cell(torch.rnn_relu_cell, _rnn_gates(torch.relu)),
+    **{network: _recurrent(network) for network in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)},
 }

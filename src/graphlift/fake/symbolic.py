@@ -12,7 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _pop_mode_temporarily
 
 from ..shapes.expr import (
     Expr,
@@ -28,6 +30,7 @@ from ..shapes.expr import (
 from ..shapes.node import expr_of, to_symint
 from ..shapes.table import SymbolTable
 from . import layer_size_rules, matrix_size_rules  # noqa: F401  which fill the table of rules
+from .ops import quietly
 from .size_rules import FIXED, rule_of
 from .spec import FakeStorage, Spec, make_spec
 from .tensor import FakeTensor, fakes_in, new_fake
@@ -441,6 +444,57 @@ def _agree(found: Any, there: Any, env: Mapping[Symbol, int]) -> bool:
     if type(found) is Spec:
         return type(there) is Spec and spec_at(found, env) is there
     return type(found) is type(there) and getattr(found, "value", None) == getattr(there, "value", None)
+
+
+# -- composite functions that read sizes as plain numbers -----------------------------------------------------------
+
+
+def as_one_operator(
+    function: Callable[..., Sequence[Tensor]], args: tuple, shapes: Sequence[Sequence[Any]]
+) -> tuple[FakeTensor, ...]:
+    """What the function gives, in symbols: results of these shapes, laid out as its own kernels do.
+
+    A graph ends before it and after it. Raises: what it raises in this call.
+    """
+    given = fakes_in(args, [])
+    mode = given[0].owner
+    table = mode.sizes
+    assert table is not None
+    now = _run_at(table, table.hints, function, args)
+    found = []
+    for spec, sizes in zip(now, shapes, strict=True):
+        shape = tuple([table.settle(n) for n in plain_sizes(sizes)])
+        strides = strides_of(table, shape, spec.stride)[0]  # type: ignore[arg-type]  # numbers in this call
+        found.append(_like(spec, shape, strides, spec.offset))
+    other = table.witness()
+    try:
+        there = now if other is None else _run_at(table, other, function, args)
+    except Exception as error:
+        table.merge(involved(args, []), f"{function.__name__} raises for other sizes: {error}")
+        there = []
+    if [spec_at(spec, table.hints if other is None else other) for spec in found] != there:
+        table.fix(involved(args, []), f"{function.__name__} gives another layout for other sizes")
+    table.asked += 1
+    return _Made.apply(lambda: tuple(mode.wrap(spec) for spec in found), *given)
+
+
+def _run_at(
+    table: SymbolTable, env: Mapping[Symbol, int], function: Callable[..., Any], args: tuple
+) -> list[Spec]:
+    at = _Concrete(plain_mode(table), env)
+    concrete = at.of(args)
+    for fake in fakes_in(args, []):
+        at.of(fake).requires_grad_(fake.requires_grad)
+    with _pop_mode_temporarily(), plain_mode(table):
+        return [made.spec for made in quietly(function, concrete, {})]
+
+
+class _Made(torch.autograd.Function):
+    """Results that have a history where one of the tensors that they are made of has one."""
+
+    @staticmethod
+    def forward(ctx: Any, make: Callable[[], Any], *given: Tensor) -> Any:
+        return make()
 
 
 # -- operators that write --------------------------------------------------------------------------------------
