@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import operator
+import types
 from typing import Any
 
 import torch
@@ -247,6 +248,51 @@ def test_signature(x: Tensor):
         return a
 
     return x + 1, [name for name in inspect.signature(tripled).parameters]
+
+
+def _bound(a, b=2, *c, k=3, **d):
+    """Bound in a region."""
+
+
+SIGNATURE = inspect.signature(_bound)
+PROXY = types.MappingProxyType({"a": 1, "b": 2})
+CACHED_PARTIAL = functools.lru_cache(functools.partial(_bound, b=3))
+
+
+@program()
+def test_signatures_of_outside_bind(x: Tensor):
+    bound = SIGNATURE.bind(x, 4, 5, k=7, z=8)
+    bound.apply_defaults()
+    return (
+        bound.arguments["a"] * bound.arguments["k"],
+        list(bound.arguments),
+        bound.args[1:],
+        sorted(bound.kwargs),
+    )
+
+
+@program()
+def test_proxies_of_outside(x: Tensor):
+    seen = dict(PROXY), list(PROXY.items()), len(PROXY), "a" in PROXY, PROXY.get("z", 3)
+    return x + PROXY["a"], seen, CACHED_PARTIAL(4)
+
+
+@program()
+def test_annotations_of_functions_without(x: Tensor):
+    @functools.wraps(len_of_nothing)
+    def made(y):
+        return y + 1
+
+    return (
+        made(x),
+        made.__name__,
+        made.__annotations__,
+        made.__annotations__ is len_of_nothing.__annotations__,
+    )
+
+
+def len_of_nothing(y):
+    return y
 
 
 @program()

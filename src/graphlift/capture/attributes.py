@@ -631,7 +631,7 @@ def _function_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
         return ConstVar(types.FunctionType)
     if name == "__type_params__" and sys.version_info >= (3, 12):
         return cap.wrap(fn.__type_params__, Attr(source, name))
-    if name == "__annotations__" and fn.__annotations__:
+    if name == "__annotations__":
         return cap.wrap(fn.__annotations__, Attr(source, name))
     if name == "__closure__":
         cells: list[Tracker] = [cap.wrap_cell_of(fn, source, i) for i in range(len(fn.__closure__ or ()))]

@@ -131,10 +131,10 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
         real = tuple(known_object(cap, arg) for arg in args)
         named = {name: known_object(cap, arg) for name, arg in kwargs.items()}
     except NotConst:
-        text = f"cached function {fn.__qualname__} with arguments that are not constants"
+        text = f"cached function {_name(fn)} with arguments that are not constants"
         raise Break("c-function", text) from None
     if weakref.ref(fn) in UNSTABLE:
-        raise Break("c-function", f"cached function {fn.__qualname__}, whose result changes", at_once=True)
+        raise Break("c-function", f"cached function {_name(fn)}, whose result changes", at_once=True)
     try:
         key = (id(fn), functools._make_key(real, named, True))
         known = cap.cached.get(key)
@@ -152,7 +152,7 @@ def _found(
 ) -> Found:
     """What the function gives, and how the region repeats the call. A constant is compared with what the cache holds
     at each call; guards say of an object that the cache holds it, and one that it does not hold yet is made."""
-    what = f"cached function {fn.__qualname__}"
+    what = f"cached function {_name(fn)}"
     try:
         held = peek(fn, real, named)
     except LookupError:
@@ -160,7 +160,7 @@ def _found(
     limit, plain = fn.cache_parameters()["maxsize"], held is not _ABSENT and _is_immutable(held)
     stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
     if plain and limit is None and not cap.in_cached:
-        cap.guard(gives(stable, False, f"{fn.__qualname__} gives what it gave"))
+        cap.guard(gives(stable, False, f"{_name(fn)} gives what it gave"))
         return cap.from_python(held), (held, holds), call_disabled
     if plain or held is _ABSENT:
         try:
@@ -170,7 +170,7 @@ def _found(
                 raise
         else:
             if value is not _ABSENT:
-                cap.guard(gives(stable, False, f"{fn.__qualname__} gives what it gave"))
+                cap.guard(gives(stable, False, f"{_name(fn)} gives what it gave"))
                 return found, (value, will_give), call_disabled
             if held is _ABSENT:
                 if cap.in_cached or (limit is not None and fn.cache_info().currsize >= limit):
@@ -179,14 +179,19 @@ def _found(
                 MADE.add(hash(key))
     if _keeps_tensors(held):
         raise Break("c-function", f"{what} gives a {type(held).__name__} of tensors")
-    source = Const(held, f"{fn.__name__}_result")
+    source = Const(held, f"{_name(fn)}_result")
     values = [_weakly(value) for value in (*real, *named.values())]
     looked_up = Call(cached_result, fn, *_layout(fn, named), *values)
     cap.guard(
-        gives(Call(operator.is_, looked_up, source), True, f"{fn.__qualname__} still holds what it gave")
+        gives(Call(operator.is_, looked_up, source), True, f"{_name(fn)} still holds what it gave")
     )
     again = Counted(hash(key)) if hash(key) in MADE else call_disabled
     return cap.wrap(held, source), None, again
+
+
+def _name(fn: Any) -> str:
+    """The function's name; partial functions and objects with ``__call__`` have none."""
+    return getattr(fn, "__qualname__", None) or describe_object(fn.__wrapped__)
 
 
 def _weakly(value: Any) -> Any:
@@ -203,10 +208,10 @@ def _keeps_tensors(held: Any) -> bool:
 
 def _only_computed(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> tuple[Tracker, Any]:
     """What the function gives, traced, and its value if that is constant. Raises: Break where it does more."""
-    what = f"cached function {fn.__qualname__}"
+    what = f"cached function {_name(fn)}"
     outer, cap.in_cached = cap.in_cached, True
     try:
-        wrapped = cap.wrap(fn.__wrapped__, Const(fn.__wrapped__, fn.__wrapped__.__qualname__))
+        wrapped = cap.wrap(fn.__wrapped__, Const(fn.__wrapped__, _name(fn)))
         found = cap.only_computed(what, lambda: call(cap, wrapped, args, kwargs))
     except Raised:
         raise Break("c-function", f"{what} raises") from None

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import inspect
 import operator
 import types
+from collections import OrderedDict
 from typing import Any
 
-from ..guards import Const
+from ..guards import Const, IdIs
 from . import polyfills
 from .attributes import (
     find_attr,
@@ -208,10 +210,24 @@ def _through_proxy(name: str) -> None:
     @rule(getattr(types.MappingProxyType, name))
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         proxy = cap.realize(args[0])
-        if type(proxy) is not ObjectVar or type(proxy.payload) is not DictVar or kwargs:
+        mapping = _behind(cap, proxy)
+        if mapping is None or kwargs:
             raise Break("unsupported-object", f"mappingproxy.{name} of a {describe(proxy)}")
-        method = getattr(proxy.payload.cls, name)
-        return call(cap, ConstVar(method), [proxy.payload, *args[1:]], {})
+        method = getattr(mapping.cls, name)
+        return call(cap, ConstVar(method), [mapping, *args[1:]], {})
+
+
+def _behind(cap: Capture, proxy: Tracker) -> DictVar | None:
+    """The dict behind a proxy; one made outside is known by what it is a proxy of."""
+    if type(proxy) is not ObjectVar:
+        return None
+    if proxy.payload is None and proxy.source is not None:
+        (mapping,) = gc.get_referents(proxy.obj)
+        if type(mapping) in (dict, OrderedDict):
+            cap.guard(IdIs(proxy.source, proxy.obj))
+            found = cap.wrap(mapping, Const(mapping, "mapping"))
+            proxy.payload = found if type(found) is DictVar else None
+    return proxy.payload if type(proxy.payload) is DictVar else None
 
 
 for _name in ("get", "keys", "values", "items", "copy", "__getitem__", "__contains__", "__len__", "__iter__"):
