@@ -461,3 +461,39 @@ def test_items_and_their_ranks_in_turn(x: Tensor):
         min((i for i in range(0)), default=3, key=rank),
     ]
     return x * best[0], best, log
+
+
+@program(breaks=True)
+def test_iterators_at_their_end_stay_there_across_a_break(x: Tensor):
+    made = [
+        itertools.combinations("ab", 3),
+        itertools.combinations("ab", 1),
+        itertools.permutations("ab"),
+        itertools.product([1, 2], "a"),
+        itertools.combinations_with_replacement("a", 2),
+        itertools.accumulate([1, 2]),
+        enumerate([1]),
+        reversed([1, 2]),
+        iter({1, 2}),
+        iter({1: 2}),
+        iter(range(2)),
+    ]
+    first = [list(iterator) for iterator in made]
+    torch._dynamo.graph_break()
+    second = [next(iterator, "end") for iterator in made]
+    for last in itertools.combinations("ab", 2), itertools.combinations("ab", 3):
+        items = list(last)
+        torch._dynamo.graph_break()
+        second.append((items, list(last)))
+    return x + 1, first, second
+
+
+@program()
+def test_super_without_arguments_where_there_are_none(x: Tensor):
+    said = []
+    for function in (lambda: super().method, lambda *args: super().method, lambda own: super().method):
+        try:
+            function(*[1][: function.__code__.co_argcount])
+        except RuntimeError as error:
+            said.append(str(error))
+    return x + 1, said

@@ -352,6 +352,8 @@ def _super(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
             raise Break("unsupported-call", "super() with what is no instance of the class")
         return SuperVar(cls, obj)
     frame = cap.frames[-1]
+    if not frame.code.co_argcount:
+        raise cap.raise_(RuntimeError, "super(): no arguments")
     if "__class__" not in frame.cells:
         raise cap.raise_(RuntimeError, "super(): __class__ cell not found")
     cls = cap.read_cell(frame.cells["__class__"])

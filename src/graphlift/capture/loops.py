@@ -42,9 +42,9 @@ def put_at(iterator: Any, sequence: Any, position: int) -> None:
 
 
 def advanced(iterator: Any, count: int) -> Any:
-    """``iterator`` after ``count`` items."""
+    """``iterator`` after ``count`` steps, the last of which may have found its end."""
     for _ in range(count):
-        next(iterator)
+        next(iterator, None)
     return iterator
 
 
