@@ -8,6 +8,7 @@ inference mode or not as a whole, and so it is with settings that say which kern
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Any
@@ -16,9 +17,19 @@ import torch
 from torch import Tensor, fx
 
 from . import logs
+from .capture.checkpoint_rules import (
+    REGIONS,
+    Region,
+    is_reentrant,
+    region_of,
+    regions_of,
+    run_checkpoint,
+    with_checkpoints,
+)
 from .capture.torch_contexts import enter_inference, enter_label, leave_context
-from .capture.torch_state import KERNEL_SETTERS
+from .capture.torch_state import AUTOCAST_SETTERS, KERNEL_SETTERS
 from .data import dataclass
+from .frame import call_disabled
 from .record import Fallback, new_record
 from .shapes.expr import Expr, Real, Relation, Symbol, free, holds
 from .shapes.node import expr_of, table_of, to_symint
@@ -120,7 +131,49 @@ class Single:
         return self.node.target(*args, **kwargs)
 
 
-Step = Part | Single
+@dataclass(slots=True)
+class Checkpointed:
+    """A checkpoint that is a function of its arguments to autograd: torch's own, around a program for each grad mode.
+
+    Its forward runs without a history, and its backward is a backward of its own, as in eager.
+    """
+
+    part: Part
+    region: Region
+    inputs: list[str]
+    results: list[str]
+    drop: list[str] = field(default_factory=list)
+    programs: dict[bool, Callable[..., Sequence[Any]]] = field(default_factory=dict)
+
+    def __call__(self, given: Sequence[Any], compile_one: Compile) -> Sequence[Any]:
+        found = dict(zip(self.inputs, given, strict=True))
+        names = [name for name in dict.fromkeys(self.region.arguments) if name in found]
+
+        def run(*args: Any) -> Sequence[Any]:
+            now = found | dict(zip(names, args, strict=True))
+            return self._program(compile_one)(*[now[name] for name in self.inputs])
+
+        results: Sequence[Any] = run_checkpoint(self.region, run, [found[name] for name in names])
+        return results
+
+    def _program(self, compile_one: Compile) -> Callable[..., Sequence[Any]]:
+        mode, gm = torch.is_grad_enabled(), self.part.gm
+        if not self.region.options[
+            "use_reentrant"
+        ]:  # another one is inside: torch counts what the outer one keeps
+            self.programs[mode] = with_checkpoints(gm).forward
+        if mode not in self.programs:
+            calls = [n for n in gm.graph.nodes if n.op.startswith("call_")]
+            steps = split(gm) or [part_of(gm, calls, set())]
+
+            def compile_here(gm: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Sequence[Any]]:
+                return call_disabled(compile_one, gm, given)
+
+            self.programs[mode] = Program(gm, steps, compile_here)
+        return self.programs[mode]
+
+
+Step = Part | Single | Checkpointed
 
 
 class Program:
@@ -146,7 +199,9 @@ class Program:
                 step.run = self.compile_one(step.gm, [values[name] for name in step.inputs])
                 step.terms = None
                 return
-            if step.node.target in _CONTEXTS or any(isinstance(values[n], Tensor) for n in step.inputs):
+            if isinstance(step, Checkpointed) or step.node.target in _CONTEXTS | AUTOCAST_SETTERS:
+                return
+            if any(isinstance(values[n], Tensor) for n in step.inputs):
                 return
             values[step.node.name] = step.run(values)
 
@@ -179,12 +234,14 @@ def part_of(gm: fx.GraphModule, calls: list[fx.Node], after: set[fx.Node]) -> Pa
     places.sort(key=lambda n: not isinstance(n.meta.get("val"), Tensor))
     for node in places:
         copies[node] = graph.placeholder(node.name)
-        copies[node].meta = dict(node.meta)
+        copies[node].meta = {key: value for key, value in node.meta.items() if key != REGIONS}
     for node in needed:
         if node.op == "get_attr":
             copies[node] = graph.node_copy(node)
     for node in calls:
         copies[node] = graph.node_copy(node, lambda n: copies[n])
+        if _is_number(node):
+            copies[node].meta.pop(REGIONS, None)
     after = {*after, next(n for n in reversed(gm.graph.nodes) if n.op == "output")}
     kept = [n for n in calls if not _is_number(n) and any(u in after for u in n.users)]
     graph.output(tuple(copies[n] for n in kept))
@@ -256,8 +313,10 @@ _CONTEXTS = KERNEL_SETTERS | {enter_inference, enter_label, leave_context}
 def split(gm: fx.GraphModule) -> list[Step] | None:
     """The steps of the graph; None where it is one part."""
     nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
+    apart = {region_of(n) for n in nodes if is_reentrant(n)}
     drawn = any("drawn" in n.meta for n in gm.graph.nodes)  # numbers of each call, which no guard sees
-    if not drawn and not any(_is_single(n) and n.target not in (enter_label, leave_context) for n in nodes):
+    marked = any(_is_single(n) and n.target not in (enter_label, leave_context) for n in nodes)
+    if not (apart or drawn or marked) or (apart and _casts_again(gm, nodes)):
         return None
     steps: list[Step] = []
     pending: list[fx.Node] = []
@@ -267,16 +326,40 @@ def split(gm: fx.GraphModule) -> list[Step] | None:
             steps.append(part_of(gm, pending, set(nodes[position:])))
             pending.clear()
 
-    for position, node in enumerate(nodes):
-        if _is_single(node):
-            if _is_between(node):
-                close(position)
-            for one in _with_sizes([node]):  # sizes that it is computed of
-                steps.append(Single(one, [n.name for n in one.all_input_nodes]))
-        elif not _computes_size(node):
-            pending.append(node)
+    for region, group in itertools.groupby(enumerate(nodes), lambda item: region_of(item[1])):
+        numbered = list(group)
+        if region is not None and region in apart:
+            close(numbered[0][0])
+            calls = [n for _, n in numbered]
+            steps.append(_checkpointed(region, part_of(gm, calls, set(nodes[numbered[-1][0] + 1 :]))))
+            continue
+        for position, node in numbered:
+            if _is_single(node) or (apart and node.target in AUTOCAST_SETTERS):
+                if not _is_number(node) or _is_between(node):
+                    close(position)
+                for one in _with_sizes([node]):  # sizes that it is computed of
+                    steps.append(Single(one, [n.name for n in one.all_input_nodes]))
+            elif not _computes_size(node):
+                pending.append(node)
     close(len(nodes))
     return steps
+
+
+def _casts_again(gm: fx.GraphModule, nodes: list[fx.Node]) -> bool:
+    """Whether autocast may cast an input in several steps, where eager keeps what it cast first."""
+    casts = any(n.target in AUTOCAST_SETTERS for n in nodes) or any(map(torch.is_autocast_enabled, _DEVICES))
+    step_of = {n: k for k, (_, group) in enumerate(itertools.groupby(nodes, region_of)) for n in group}
+    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    return casts and any(len({step_of.get(user) for user in n.users}) > 1 for n in places)
+
+
+_DEVICES = ("cpu", "cuda")
+
+
+def _checkpointed(region: Region, part: Part) -> Checkpointed:
+    for node in part.gm.graph.nodes:
+        node.meta[REGIONS] = tuple([r for r in regions_of(node) if r is not region])
+    return Checkpointed(part, region, part.inputs, part.results)
 
 
 # -- floats inside a graph of operators ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from graphlift import aot, buckets, config, logs, pieces
 from graphlift.aot.inference import without_inference_mode
+from graphlift.capture.checkpoint_rules import is_reentrant
 from graphlift.errors import BackendError
 from graphlift.frame.headroom import deep_recursion
 from graphlift.record import Fallback, GraphRecord, discard, new_record
@@ -45,14 +46,14 @@ def _in_parts(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: pieces.Compile
 ) -> Callable[..., Any]:
     """Compiles the graph; in parts under DistributedDataParallel, so that gradients travel during the backward, and
-    where it makes numbers that no part computes or enters inference mode."""
+    where it makes numbers that no part computes, enters inference mode, or has a reentrant checkpoint."""
     inner = without_inference_mode(gm)
     if inner is not None:
         with torch.inference_mode():
             run = _in_parts(inner, example_inputs, compile_one)
         inferring: Callable[..., Any] = torch.inference_mode()(run)
         return inferring
-    caps = buckets.bucket_caps()
+    caps = None if any(map(is_reentrant, gm.graph.nodes)) else buckets.bucket_caps()
     steps = (caps and buckets.split(gm, example_inputs, caps)) or pieces.split(gm)
     if not steps:
         return compile_one(gm, example_inputs)

@@ -93,11 +93,10 @@ def test_gradients_and_random_numbers(backend: str, reentrant: bool) -> None:
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", ({"use_reentrant": False}, {"use_reentrant": True}), ids=str)
-def test_saved_bytes(options: dict[str, Any]) -> None:
+def test_saved_bytes() -> None:
     """The backward's partition keeps what goes into each checkpoint, and nothing in it."""
     x = torch.randn(8, 5, 16, requires_grad=True)
-    plain, kept = (compiled_of(Stack(**o), x) for o in ({}, options))
+    plain, kept = (compiled_of(Stack(**o), x) for o in ({}, {"use_reentrant": False}))
     between = 2 * x.numel() * x.element_size()  # the second and third block's input
     last = between // 2  # what is squared
     assert kept.saved_bytes == between + last
@@ -201,20 +200,142 @@ def test_reentrant_gives_no_gradients_of_some_inputs(backend: str) -> None:
                 torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("nested", [False, True])
-def test_no_second_derivative_through_a_reentrant_checkpoint(backend: str, nested: bool) -> None:
-    """Eager gives gradients without a graph, or with a part of it: an error comes before what is no derivative."""
+def test_gradients_with_a_graph_through_a_reentrant_checkpoint(backend: str, nested: bool) -> None:
+    """Eager gives gradients without a graph, or with a part of it."""
 
     def f(x: Tensor) -> Any:
         def again(a: Tensor) -> Any:
             return checkpoint(torch.sin, a * a, use_reentrant=True)
 
-        return checkpoint(again, x, use_reentrant=False).cos().sum() if nested else again(x).sum()
+        return (checkpoint(again, x, use_reentrant=False) if nested else again(x)).cos().sum()
 
-    loss = graphlift.compile(f, backend=backend, fullgraph=True)(torch.linspace(0, 1, 4).requires_grad_())
-    with pytest.raises(RuntimeError, match="a second derivative through .*a reentrant checkpoint"):
-        loss.backward(create_graph=True)
+    def ran(f: Callable[[Tensor], Any]) -> list[Any]:
+        x = torch.linspace(0, 1, 4).requires_grad_()
+        f(x).backward(create_graph=True)
+        assert x.grad is not None
+        return [x.grad.detach(), x.grad.requires_grad]
+
+    torch.testing.assert_close(ran(graphlift.compile(f, backend=backend, fullgraph=True)), ran(f))
+
+
+_linear, _other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+
+def _autocast(x: Tensor) -> Any:
+    with torch.autocast("cpu"):
+        y = checkpoint(_linear, _other(x), use_reentrant=True)
+        return _other(y).float()
+
+
+REENTRANT: dict[str, Callable[[Tensor], Any]] = {
+    "module": lambda x: checkpoint(_linear, x, use_reentrant=True),
+    "closure": lambda x: checkpoint(lambda a: torch.tanh(a @ _linear.weight), x, use_reentrant=True),
+    "two": lambda x: checkpoint(
+        _other, checkpoint(_linear, x * 2, use_reentrant=True).sin(), use_reentrant=True
+    ),
+    "after another": lambda x: checkpoint(_linear, _other(x), use_reentrant=True),
+    "nested": lambda x: checkpoint(
+        lambda a: checkpoint(lambda b: _linear(b).sin(), a * 2, use_reentrant=True).cos(),
+        x,
+        use_reentrant=True,
+    ),
+    "in one that is not": lambda x: checkpoint(
+        lambda a: checkpoint(lambda b: _linear(b).sin(), a * 2, use_reentrant=True).cos(),
+        x,
+        use_reentrant=False,
+    ),
+    "sizes": lambda x: checkpoint(lambda a: (a * a.shape[0]).view(-1, 2).exp(), x, use_reentrant=True),
+    "several": lambda x: torch.stack(checkpoint(lambda a: (a * 2, a.sin(), 3), x, use_reentrant=True)[:2]),
+    "maximum": lambda x: checkpoint(lambda a: torch.max(a * 2, 0), x, use_reentrant=True)[0],
+    "fields": lambda x: x * len(type(checkpoint(lambda a: torch.topk(a, 2), x, use_reentrant=True)).__name__),
+    "asks": lambda x: checkpoint(
+        lambda a: a * 2 if torch.is_grad_enabled() else a * 3, x, use_reentrant=True
+    ),
+    "asks a tensor": lambda x: checkpoint(
+        lambda a: a * 2 if (a * a).requires_grad else a * 3, x, use_reentrant=True
+    ),
+    "a list": lambda x: x + checkpoint(lambda a: [a * 2], x, use_reentrant=True)[0],
+    "autocast": _autocast,
+}
+
+
+def _backward(x: Tensor, loss: Tensor) -> Any:
+    loss.backward()
+
+
+def _of_weight(x: Tensor, loss: Tensor) -> Any:
+    loss.backward(inputs=[_linear.weight])
+
+
+def _of_x(x: Tensor, loss: Tensor) -> Any:
+    return torch.autograd.grad(loss, x)
+
+
+def _hooked(x: Tensor, loss: Tensor) -> Any:
+    seen: list[Any] = []
+    handle = torch.autograd.graph.register_multi_grad_hook((x, _linear.weight), seen.append)
+    loss.backward()
+    handle.remove()
+    return seen
+
+
+def _after_a_step(x: Tensor, loss: Tensor) -> Any:
+    with torch.no_grad():
+        _linear.weight.mul_(2)
+    try:
+        loss.backward()
+    finally:
+        with torch.no_grad():
+            _linear.weight.div_(2)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs")  # the inner one's, which runs without a history
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ask", (_backward, _of_weight, _of_x, _hooked, _after_a_step))
+@pytest.mark.parametrize("name", REENTRANT)
+def test_reentrant_is_a_backward_of_its_own(
+    name: str, ask: Callable[[Tensor, Tensor], Any], backend: str
+) -> None:
+    """To autograd it is a function of its arguments alone, run without a history, and once more in the backward."""
+
+    def ran(f: Callable[[Tensor], Any], rows: int) -> list[Any]:
+        x = torch.linspace(0, 1, 4 * rows).view(rows, 4).requires_grad_()
+        parameters = (*_linear.parameters(), *_other.parameters())
+        for p in parameters:
+            p.grad = None
+        y = f(x)
+        try:
+            found: Any = ask(x, y.sum())
+        except RuntimeError as error:
+            found = str(error).partition(":")[0]
+        return [y.detach(), y.requires_grad, y._version, found, *(t.grad for t in (x, *parameters))]
+
+    def same(a: Any, b: Any) -> bool:
+        if isinstance(a, Tensor):
+            return isinstance(b, Tensor) and torch.allclose(a, b)
+        if isinstance(a, (list, tuple)):
+            return len(a) == len(b) and all(map(same, a, b))
+        return bool(a == b)
+
+    compiled = graphlift.compile(REENTRANT[name], backend=backend)
+    for rows in (2, 2, 3):
+        assert same(ran(compiled, rows), ran(REENTRANT[name], rows))
+
+
+def test_what_is_around_reentrant_checkpoints_is_compiled() -> None:
+    def f(x: Tensor) -> Any:
+        y = checkpoint(_linear, x * 2, use_reentrant=True)
+        return y.sin().sum()
+
+    graphlift.reset()
+    with record.recording() as records:
+        graphlift.compile(f, backend="aot_eager", fullgraph=True)(
+            torch.ones(2, 4, requires_grad=True)
+        ).backward()
+    assert [r.fallbacks for r in records] == [[]] * 4  # before, the linear layer twice, after
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -301,3 +302,54 @@ def test_tensors_made_inside_are_written_with_a_history(program, backend):
         assert len({t.untyped_storage().data_ptr() for t in side}) == 1
         sum((t * t).sum() for t in side).backward()
     torch.testing.assert_close(other.grad, x.grad)
+
+
+_into, _onto = nn.Linear(4, 4).double(), nn.Linear(4, 4).double()
+
+
+def _critic(x: Tensor) -> Tensor:
+    h = torch.tanh(_into(x))
+    print(end="")
+    h = torch.nn.functional.layer_norm(_onto(h), (4,))
+    print(end="")
+    return (torch.relu(h) * h).sum()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_a_gradient_penalty_across_breaks(backend: str) -> None:
+    """What eager's backward keeps of a region's inputs is there for the second derivative too."""
+
+    def ran(f: Callable[[Tensor], Tensor]) -> list[Tensor | None]:
+        parameters = (*_into.parameters(), *_onto.parameters())
+        for p in parameters:
+            p.grad = None
+        x = torch.linspace(0, 1, 8, dtype=torch.float64).view(2, 4).requires_grad_()
+        (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+        ((g.norm(dim=1) - 1) ** 2).sum().backward()
+        return [g.detach(), x.grad, *(p.grad for p in parameters)]
+
+    compiled = graphlift.compile(_critic, backend=backend)
+    for _ in range(2):
+        torch.testing.assert_close(ran(compiled), ran(_critic))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+@pytest.mark.parametrize("several", [False, True])
+def test_no_second_derivative_of_what_was_changed_since(backend: str, several: bool) -> None:
+    """Eager has kept results; computing again would start from other values, also for the first derivative."""
+
+    def f(h: Tensor) -> Any:
+        y = h.exp()
+        return (y, y * 2) if several else y
+
+    def ask(f: Callable[[Tensor], Any]) -> Tensor:
+        h = torch.linspace(0, 1, 4).requires_grad_() * 1
+        y = f(h)
+        with torch.no_grad():
+            h.add_(1)
+        (g,) = torch.autograd.grad((y[1] if several else y).sum(), h, create_graph=True)
+        return g.detach()
+
+    assert ask(f)[0] == (2 if several else 1)
+    with pytest.raises(RuntimeError, match="second derivative .* changed in place"):
+        ask(graphlift.compile(f, backend=backend))

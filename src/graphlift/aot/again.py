@@ -15,6 +15,7 @@ from torch import Tensor, fx
 from ..data import dataclass
 from .release import keeps_graph
 from .saved import nodes_behind
+from .versions import version_of
 
 if TYPE_CHECKING:
     from .training import Layout
@@ -115,6 +116,12 @@ def without_history(grads: Iterable[Tensor | None]) -> tuple[Tensor | None, ...]
     return tuple([None if t is None else t.detach() for t in grads])
 
 
+def require_same(inputs: Iterable[Tensor], versions: Iterable[int | None]) -> None:
+    """Raises: where one was changed in place since, which eager's own backward may not read."""
+    if any(version_of(t) != version for t, version in zip(inputs, versions, strict=True)):
+        raise refused("it needs its inputs, of which one was changed in place")
+
+
 @dataclass(frozen=True, slots=True)
 class Again:
     """The backward under `create_graph=True`: differentiates the captured graph itself, run in eager on the inputs."""
@@ -161,4 +168,5 @@ class Again:
             if t is None:
                 raise refused("it needs its inputs, which are gone")
             found.append(t.detach() if k in self.layout.unconnected else t)
+        require_same([found[k] for k in self.layout.unsaved], ctx.versions)
         return found

@@ -215,7 +215,7 @@ def _build_inference(
     # Below autograd where running it in the open would leave traces: gradients, views, autocast, counted writes.
     shielded = (
         around.autocast
-        or any(v.op is not None and (v.op.view or _fills(v.op)) for v in trace.outputs)
+        or any(v.op is not None and (v.op.view or _writes(v.op)) for v in trace.outputs)
         or (around.grad_mode and any(joint.requires_grad))
     )
     call = f"fw([*i{extra}{constants}])"
@@ -231,9 +231,11 @@ def _build_inference(
     return _assemble(src, forms, gm, joint, compiled, start)
 
 
-def _fills(op: Op) -> bool:
-    """Whether it is a factory: it may write what it makes, of which eager's callers see nothing."""
+def _writes(op: Op) -> bool:
+    """Whether it may write what it makes, of which eager's callers see nothing: a factory, or a product by `out=`."""
     schema = getattr(op.func, "_schema", None)
+    if op.func in (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default):
+        return True
     return schema is not None and op.func is not aten._to_copy.default and "pin_memory" in str(schema)
 
 
@@ -379,8 +381,6 @@ def _refusal(joint: Joint) -> str | None:
         return "it draws random numbers, which cannot be drawn again"
     if around.autocast:
         return "it ran under autocast"
-    if joint.reentrant is not None:
-        return "it has a reentrant checkpoint, through which eager's gradients have no graph"
     if around.mutations or around.bases or around.metadata:
         return "it changes its inputs in place"
     corresponding = _correspondence(around)
@@ -471,7 +471,6 @@ class _Handover:
             symbols=around.symbols,
             tensors=count,
             watched=self._watched(joint.segments.nodes[0], release.needs),
-            reentrant=joint.reentrant,
             late=self.late,
         )
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from ..capture.checkpoint_rules import Region, region_of
+from ..capture.checkpoint_rules import Region, is_reentrant, region_of
 from ..data import dataclass
 from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.ops import aten
@@ -48,7 +48,6 @@ from .saved import (
     needed_unchanged,
     nodes_behind,
     released_parts,
-    through_reentrant,
     union,
 )
 from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut, views_between
@@ -78,8 +77,6 @@ class Joint:
     sizes: SymbolTable | None = None  # None: every size is a number
     eager_saved_bytes: int = 0  # what eager's own backward would keep
     parts: tuple[Part, ...] = ()  # of eager's graph, by what a backward frees
-    # Tangents whose backward goes through a reentrant checkpoint, as bits, and the inputs behind it.
-    reentrant: tuple[int, tuple[int, ...]] | None = None
 
     def changed_inputs(self) -> set[int]:
         """Inputs that are not, after the region ran, what they were before (values, metadata or version)."""
@@ -140,6 +137,8 @@ def _trace(
     try:
         if gm.meta.get("history_read") and grad_mode:
             raise FallBack("history-read")
+        if any(map(is_reentrant, gm.graph.nodes)):
+            raise FallBack("graph-form", "a reentrant checkpoint, whose backward is one of its own")
         specs, sizes = _placeholders(gm)
         rec.sizes = table_of(sizes[0]) if sizes else None
         given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs)
@@ -165,8 +164,7 @@ def _trace(
         region = functools.partial(_region, rec)
         saved_bytes = eager_saved_bytes(traced.slots, given.leaves, region) if has_backward else 0
         behind = nodes_behind(traced.roots()) if has_backward else {}
-        mask, repeated = through_reentrant(behind, rec.source_of)
-        segments, parts = _segments(given, traced, outs, behind, region, whole=bool(mask))
+        segments, parts = _segments(given, traced, outs, behind, region)
         if not all(segment.leads for segment in segments.nodes):
             raise FallBack("new-leaf", "no input leads to an output that requires grad")
         reached = union(segment.leads for segment in segments.nodes) | union(
@@ -192,8 +190,6 @@ def _trace(
         _restore_autocast(autocast)
     joint = _finish(rec, given, around, has_backward)
     joint.eager_saved_bytes, joint.unconnected, joint.parts = saved_bytes, unconnected, parts
-    if mask:
-        joint.reentrant = mask, tuple(i for i, leaf in enumerate(given.leaves) if id(leaf) in repeated)
     joint.segments = segments
     if has_backward:
         named = zip(joint.trace.inputs, joint.leaves, strict=False)
@@ -669,17 +665,15 @@ def _segments(
     outs: tuple,
     behind: dict[Any, int],
     region: Callable[[Any], Any],
-    *,
-    whole: bool,
 ) -> tuple[Segments, tuple[Part, ...]]:
-    """The nodes of the region, one if it is `whole`; and the parts of eager's graph by what a backward frees."""
+    """The nodes of the region, and the parts of eager's graph by what a backward frees."""
     roots, count = traced.roots(), len(given.leaves) + len(given.bases)
     if not roots:
         return Segments(count), ()
     places = {id(given.leaves[i]): i for i in given.first.values()}
     cuts: tuple[Cut, ...] = ()
     around = traced.around
-    whole = whole or not around.grad_mode
+    whole = not around.grad_mode
     plain = not (around.mutations or around.metadata or around.bases)
     if not whole and (
         len(roots) > 1 or any(type(plan) is FromInput and plan.path for plan in around.outputs)

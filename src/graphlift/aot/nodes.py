@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from ..data import dataclass
-from .again import differentiate, refused, without_history
+from .again import differentiate, refused, require_same, without_history
 from .late import Late
 from .plan import FromInput, Surroundings
 from .release import EVERYTHING, Release, backward_under_way
@@ -31,6 +31,7 @@ from .training import (
     runs_everything,
     wanted_of,
 )
+from .versions import version_of
 from .wrapper import BELOW, Source, add_epilogue, keep_view
 
 _raw_apply = torch._C._FunctionBase.__dict__["apply"]
@@ -131,6 +132,7 @@ class Call:
         if nodes.release is not None:
             nodes.release.keep(self, self.saved)
         self.inputs = [t if t.is_leaf else weakref.ref(t) for t in given[: nodes.tensors]]
+        self.read = [version_of(t) for t in given[: nodes.tensors]]
         self.outputs = [weakref.ref(o[k]) for k in nodes.arriving]
         self.versions = nodes.late.versions(given) if nodes.late is not None else []
         self.cuts: dict[int, tuple[Any, OrderedDict]] = {}
@@ -233,6 +235,7 @@ def _again(
     given = [found for k, t in enumerate(held) if (found := kept.get(k) if t is None else t) is not None]
     if len(given) < len(held):
         raise refused("it needs its inputs, of which some are gone")
+    require_same(given, call.read)
     cuts = ctx.cuts if ctx.cuts is not None else [_cut(call, c, given) for c in node.cuts]
     inputs = [t if k in node.inputs else t.detach() for k, t in enumerate(given)]
     arrived = [

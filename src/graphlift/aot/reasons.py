@@ -396,9 +396,9 @@ report = graphlift.explain(f)(torch.ones(3, requires_grad=True))
         Reason(
             "graph-form",
             "the graph has a form that capture does not make",
-            "It was made by other means than `graphlift.compile`: it calls submodules, has no output, or takes tensors "
-            "after sizes.",
-            "Give a graph of functions and methods with the tensors first.",
+            "It was made by other means than `graphlift.compile`: it calls submodules, has no output, takes tensors "
+            "after sizes, or has a reentrant checkpoint in its midst.",
+            "Give a graph of functions and methods with the tensors first; use `use_reentrant=False`.",
         ),
     )
 )

@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ..capture.checkpoint_rules import is_reentrant
 from ..fake import FakeTensor
 from ..fake.tensor import fakes_in
 
@@ -84,16 +83,6 @@ def needed_unchanged(
         for fake in _kept(node, region_of):
             found.setdefault(id(fake.home), {})[mask, leads[node]] = None
     return {home: tuple(pairs) for home, pairs in found.items()}
-
-
-def through_reentrant(behind: dict[Any, int], source_of: Callable[[Any], Any]) -> tuple[int, set[int]]:
-    """The outputs, as bits, whose backward goes through a reentrant checkpoint, and by id the leaves behind one."""
-    mask, inside = 0, []
-    for node, outputs in behind.items():
-        if is_reentrant(source_of(node)):
-            mask |= outputs
-            inside.append(node)
-    return mask, {id(node.variable) for node in _from(inside) if hasattr(node, "variable")}
 
 
 def released_parts(behind: Mapping[Any, int], leads: Mapping[Any, int]) -> tuple[Part, ...]:

@@ -27,7 +27,7 @@ from .late import Late
 from .release import EVERYTHING, Release, changed_in_place, keeps_graph
 from .saved import union
 from .segments import Watched
-from .versions import set_version
+from .versions import set_version, version_of
 from .wrapper import BELOW, Source
 
 Run = Callable[[list], Sequence]
@@ -81,9 +81,18 @@ class Layout:
     )  # inputs that come in a tuple, which makes no edge to their history
     symbols: tuple[Symbol, ...] = ()  # of the sizes that follow them
     watched: Watched = ()  # tensors of the forward to be unchanged
-    # Tangents through such a checkpoint, as bits, and the inputs behind it.
-    reentrant: tuple[int, tuple[int, ...]] | None = None
     late: Late | None = None
+
+    @property
+    def held(self) -> set[int]:
+        """The inputs that eager's backward keeps: for a second derivative, also where a first one does without them."""
+        watched = {k for kind, k, _ in self.watched if kind == "i" and not self.leaves[k]}
+        return watched - {*self.saved_inputs, *self.unconnected}
+
+    @property
+    def unsaved(self) -> list[int]:
+        """The inputs of which only a second derivative would see that they changed."""
+        return [k for k in range(len(self.leaves)) if k not in self.saved_inputs]
 
     @property
     def edges(self) -> list[int]:
@@ -116,12 +125,14 @@ def make_apply(
     if layout.non_differentiable:
         src.add(f"ctx.mark_non_differentiable({', '.join(f'o[{k}]' for k in layout.non_differentiable)})")
     src.add("ctx.set_materialize_grads(False)")
+    held = layout.held
     refs = [
-        f"ref(given[{k}][0]), " if k in layout.unconnected else f"ref(i[{k}]), "
+        f"ref(given[{k}][0]), " if k in layout.unconnected else f"{'hold' if k in held else 'ref'}(i[{k}]), "
         for k, leaf in enumerate(layout.leaves)
         if not leaf
     ]
     src.add(f"ctx.inputs = ({''.join(refs)})")
+    src.add(f"ctx.versions = ({''.join(f'version(i[{k}]), ' for k in layout.unsaved)})")
     src.add(f"ctx.outputs = ({''.join(f'ref(o[{k}]), ' for k in layout.tangents)})")
     if layout.watched:
         watched = [f"(ref({i}[{k}]), {i}[{k}]._version), " for i, k, _ in layout.watched]
@@ -130,7 +141,7 @@ def make_apply(
         src.add(f"ctx.late = {src.name('late', layout.late)}.versions(i)")
     src.add(f"ctx.sizes = i[{layout.tensors}:]" if layout.symbols else "ctx.sizes = ()")
     src.add(f"return tuple(o[:{layout.outputs}])")
-    src.names.update(fw=fw, ref=weakref.ref)
+    src.names.update(fw=fw, ref=weakref.ref, hold=_Held, version=version_of)
     forward = src.make("forward", "<graphlift forward>")
     methods = {
         "forward": staticmethod(forward),
@@ -142,7 +153,7 @@ def make_apply(
 
 def _backward(layout: Layout, backwards: Backwards, again: Again) -> Callable[..., tuple]:
     slots, release, late, edges = layout.tangents, layout.release, layout.late, layout.edges
-    sizes = (None,) * len(layout.symbols)
+    sizes, holds = (None,) * len(layout.symbols), bool(layout.held)
 
     def backward(ctx: Any, *g: Tensor | None) -> tuple[Tensor | None, ...]:
         came = [g[k] for k in slots]
@@ -154,12 +165,12 @@ def _backward(layout: Layout, backwards: Backwards, again: Again) -> Callable[..
             pass_over(ctx, release)
             return (*(None for _ in layout.leaves), *sizes)
         wanted = wanted_of(ctx, edges)
-        if layout.reentrant is not None:
-            _refuse_some_inputs(layout.reentrant, here, wanted)
         if layout.watched:
             require_unchanged(ctx, here, wanted, layout.watched)
         take = release.take if layout.apart else release.unpack
         saved = take(ctx, here, wanted)
+        if holds and not keeps_graph():
+            _let_go(ctx)
         if torch.is_grad_enabled():
             return again(ctx, came, saved)
         if late is not None and late.changed(ctx.late):
@@ -167,6 +178,22 @@ def _backward(layout: Layout, backwards: Backwards, again: Again) -> Callable[..
         return (*backwards(came, saved, ctx.sizes, (), wanted), *sizes)
 
     return backward
+
+
+class _Held:
+    """A reference to a tensor that keeps it, and is called as one that does not."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __call__(self) -> Tensor:
+        return self.tensor
+
+
+def _let_go(ctx: Any) -> None:
+    ctx.inputs = [weakref.ref(held()) if type(held) is _Held else held for held in ctx.inputs]
 
 
 def arguments(layout: Layout) -> str:
@@ -242,17 +269,6 @@ def require_unchanged(ctx: Any, here: int, wanted: int, watched: Watched) -> Non
             continue
         if any(mask & here and (leads & wanted or wanted == EVERYTHING) for mask, leads in needed):
             raise changed_in_place(t, version)
-
-
-def _refuse_some_inputs(reentrant: tuple[int, tuple[int, ...]], here: int, wanted: int) -> None:
-    """Raises: as a reentrant checkpoint, which gives gradients of all that is behind it or none."""
-    mask, behind = reentrant
-    if wanted != EVERYTHING and mask & here and any(wanted >> k & 1 for k in behind):
-        raise RuntimeError(
-            "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` "
-            "parameter to .backward(). To resolve this error, you can either set use_reentrant=False, or call "
-            ".backward() without passing the `inputs` argument."
-        )
 
 
 def _is_wanted(node: Any) -> bool:

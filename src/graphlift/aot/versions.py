@@ -16,8 +16,8 @@ from .plan import FromInput, FromSlot, Surroundings
 from .views import Path
 
 
-def version_of(fake: FakeTensor) -> int | None:
-    return None if fake.is_inference() else fake._version
+def version_of(t: Tensor) -> int | None:
+    return None if t.is_inference() else t._version
 
 
 def set_version(t: Tensor, version: int) -> None:

@@ -170,6 +170,7 @@ class Capture:
         self.put_off: list[PutOff] = []
         self.draws: dict[Symbol, Draw] = {}  # numbers that each call draws before the graph
         self.questions = Questions()
+        self.history_asked = 0  # how often it was asked whether gradients are recorded
         self.copied: dict[int, list[TensorVar]] = {}  # tensors that went into a deep copy, by its memo
         #: Calls of cached functions, which the region repeats, and what they give.
         self.repeated: list[Any] = []

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +25,6 @@ from .calls import call, known_object
 from .capture import Capture, NotConst
 from .frame import inline
 from .graph import GraphBuilder
-from .protocol import sequence_items
 from .reordered import MayAct
 from .rerun import may_draw
 from .rules import rule
@@ -101,7 +100,7 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     before, changed, tensors = Contents(cap, args), cap.changed, Tensors(cap)
     last = next(iter(reversed(cap.builder.graph.nodes)), None)
     known = {t.fake.home for t in cap.fakes.values()}
-    drawn = len(cap.draws)
+    drawn, asked = len(cap.draws), cap.history_asked
     cap.changed = {}
     result = call(cap, args[0], args[1:], kwargs)
     effects = bool(cap.changed) or before.changed() or tensors.written()
@@ -116,6 +115,11 @@ def _checkpoint(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         raise Break("unsupported-call", "a checkpoint that draws other random numbers in the backward")
     if options["use_reentrant"]:
         _check_reentrant(cap, args[1:], kwargs, result, known)
+        if cap.history_asked != asked or any("between_parts" in node.meta for node in inside):
+            raise Break(
+                "unsupported-call",
+                "a reentrant checkpoint of what asks whether gradients are recorded, or what is in tensors",
+            )
     arguments = tuple(t.node.name for t in map(cap.realize, args[1:]) if type(t) is TensorVar)
     region = Region({name: options[name] for name in _PASSED}, kept or (), arguments)
     for node in inside:
@@ -189,14 +193,16 @@ def _operator(cap: Capture, item: Tracker) -> Any:
 def _check_reentrant(cap: Capture, args: Args, kwargs: Kwargs, result: Tracker, known: set[Any]) -> None:
     """A reentrant checkpoint is a function of its tensors to autograd. Raises: Break where that shows."""
     tensors = [t for t in map(cap.realize, args) if type(t) is TensorVar]
-    outputs = sequence_items(cap, result) if type(result) in (TupleVar, ListVar) else [result]
+    outputs = result.items if type(result) is TupleVar else [result]
     if kwargs or not any(t.fake.requires_grad for t in tensors):
         raise Break("unsupported-call", "a reentrant checkpoint, none of whose tensors requires a gradient")
     if hooked_inputs(cap):
         raise Break("unsupported-call", "a reentrant checkpoint beside tensors with hooks")
     for out in map(cap.realize, outputs):
-        if type(out) is not TensorVar:
+        if type(out) is ConstVar and type(result) is TupleVar:
             continue
+        if type(out) is not TensorVar:
+            raise Break("unsupported-call", "a reentrant checkpoint that returns what is no tuple of tensors")
         differentiable = out.fake.dtype.is_floating_point or out.fake.dtype.is_complex
         if out.fake.requires_grad != differentiable or out.fake.home in known or out.fake._is_view():
             raise Break(
@@ -243,6 +249,16 @@ def with_checkpoints(gm: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(gm, graph, class_name="CapturedGraph")
 
 
+def run_checkpoint(region: Region, run: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Torch's own checkpoint, as the program called it."""
+    options = dict(region.options)
+    if region.kept:
+        options["context_fn"] = functools.partial(
+            checkpoint.create_selective_checkpoint_contexts, list(region.kept)
+        )
+    return checkpoint.checkpoint(run, *args, **options)
+
+
 def _inner_graph(
     gm: fx.GraphModule, nodes: list[fx.Node], region: Region
 ) -> tuple[Callable[..., Any], list[fx.Node], list[fx.Node]] | None:
@@ -262,15 +278,10 @@ def _inner_graph(
     outputs = [n for n in nodes if n.op != "get_attr" and any(user not in mine for user in n.users)]
     graph.output(tuple(copies[n] for n in outputs))
     forward = with_checkpoints(fx.GraphModule(gm, graph, class_name="Checkpointed")).forward
-    options = dict(region.options)
-    if region.kept:
-        options["context_fn"] = functools.partial(
-            checkpoint.create_selective_checkpoint_contexts, list(region.kept)
-        )
 
     def call(*given: Any) -> Any:
         found = given[count:]
-        return checkpoint.checkpoint(lambda *args: forward(*args, *found), *given[:count], **options)
+        return run_checkpoint(region, lambda *args: forward(*args, *found), given[:count])
 
     call.__name__ = call.__qualname__ = f"checkpoint_{next(_numbers)}"
     return call, inputs, outputs

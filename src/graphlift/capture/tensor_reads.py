@@ -38,6 +38,7 @@ TENSOR_VALUES = frozenset(
 )
 #: Those of them that the guard on a tensor's metadata leaves open.
 _UNGUARDED_VALUES = frozenset(("is_leaf", "retains_grad", "output_nr"))
+_OF_HISTORY = _UNGUARDED_VALUES | {"requires_grad", "grad_fn"}
 TENSOR_VIEWS = frozenset("T mT H mH real imag data".split())
 
 
@@ -76,6 +77,7 @@ def tensor_attr(cap: Capture, obj: TensorVar, name: str) -> Tracker | None:
     own = cap.tensor_attrs.get(id(obj))
     if own is not None and ("grad" if name == "_grad" else name) in own:
         return own["grad" if name == "_grad" else name]
+    cap.history_asked += name in _OF_HISTORY
     if name in TENSOR_VALUES:
         if name in _UNGUARDED_VALUES and obj.source is not None:
             _require_readable(cap, obj, name)

@@ -145,10 +145,8 @@ SETTERS[_set_precision] = tuple(map(_precision_fact, ("cuda", "mkldnn")))
 #: Setters that are called between compiled parts of a graph: what they say holds while a part is compiled and runs.
 KERNEL_SETTERS = frozenset((_set_precision, *(getattr(torch._C, row[1], None) for row in _KERNELS)))
 
-#: Setters whose whole effect is decided while operators are recorded; any other one keeps the graph in eager.
-DECIDED_WHEN_RECORDED = frozenset(
+AUTOCAST_SETTERS = frozenset(
     (
-        torch._C._set_grad_enabled,
         torch.set_autocast_enabled,
         torch.set_autocast_dtype,
         torch.set_autocast_cache_enabled,
@@ -158,6 +156,8 @@ DECIDED_WHEN_RECORDED = frozenset(
         set_autocast,
     )
 )
+#: Setters whose whole effect is decided while operators are recorded; any other one keeps the graph in eager.
+DECIDED_WHEN_RECORDED = AUTOCAST_SETTERS | {torch._C._set_grad_enabled}
 
 #: Read for real; the guard on global state covers them, or nothing changes them.
 GETTERS: tuple[Callable[..., Any], ...] = (
@@ -262,6 +262,7 @@ def _read(cap: Capture, getter: Callable[..., Any], args: Args, kwargs: Kwargs, 
         cap.guard(
             gives(GuardCall(operator.eq, GuardCall(asked, *values), found), True, f"{name}() == {found!r}")
         )
+    cap.history_asked += getter is torch.is_grad_enabled
     return evaluate(cap, getter, *values, **named)
 
 
