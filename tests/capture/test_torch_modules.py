@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -744,3 +746,35 @@ def test_gradient_of_a_parameter_made(x):
     p = nn.Parameter(x * 2)
     (grad,) = torch.autograd.grad((p * p).sum(), p)
     return grad
+
+
+class _Traced(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor, scale: int = 2) -> Tensor:
+        return self.norm(self.linear(x)).relu() * scale
+
+
+def test_modules_made_by_fx():
+    """A GraphModule, also as a part, is one graph; its errors are eager's."""
+    expected = torch.fx.symbolic_trace(_Traced())
+    traced = copy.deepcopy(expected)
+    report = graphlift.explain(nn.Sequential(copy.deepcopy(traced)), backend="eager")(torch.randn(3, 4))
+    assert report.graph_count == 1 and not report.break_sites
+    compiled = graphlift.compile(traced, backend="aot_eager")
+    for x in torch.randn(2, 3, 4):
+        ours, theirs = compiled(x), expected(x)
+        torch.testing.assert_close(ours, theirs)
+        ours.sum().backward()
+        theirs.sum().backward()
+    for ours, theirs in zip(traced.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert torch.equal(traced.get_buffer("norm.running_mean"), expected.get_buffer("norm.running_mean"))
+    with pytest.raises(RuntimeError) as theirs:
+        expected(torch.randn(3, 5))
+    with pytest.raises(RuntimeError) as ours:
+        compiled(torch.randn(3, 5))
+    assert str(ours.value) == str(theirs.value)

@@ -87,7 +87,12 @@ OPAQUE_MODULES = (
     "random",
     "tqdm",
 )
-_AUTOGRAD_ALLOWED = ("torch.autograd.grad_mode", "torch.autograd.function", "torch.autograd.anomaly_mode")
+_TRACED_MODULES = (
+    "torch.autograd.anomaly_mode",
+    "torch.autograd.function",
+    "torch.autograd.grad_mode",
+    "torch.fx.graph_module",  # how modules made by torch.fx call their forward
+)
 
 
 def call(cap: Capture, fn: Tracker, args: Args, kwargs: Kwargs, link: Link | None = None) -> Tracker:
@@ -392,7 +397,7 @@ def _call_function(cap: Capture, fn: ConstVar, args: Args, kwargs: Kwargs, link:
 def is_opaque(module: str) -> bool:
     """Whether functions of a module are never traced into."""
     opaque = any(module == prefix or module.startswith(prefix + ".") for prefix in OPAQUE_MODULES)
-    return opaque and not module.startswith(_AUTOGRAD_ALLOWED)
+    return opaque and not module.startswith(_TRACED_MODULES)
 
 
 def _is_program(cap: Capture, tracker: Tracker) -> bool:
