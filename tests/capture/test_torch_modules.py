@@ -754,7 +754,7 @@ class _Traced(nn.Module):
         self.linear = nn.Linear(4, 4)
         self.norm = nn.BatchNorm1d(4)
 
-    def forward(self, x: Tensor, scale: int = 2) -> Tensor:
+    def forward(self, x: torch.Tensor, scale: int = 2) -> torch.Tensor:
         return self.norm(self.linear(x)).relu() * scale
 
 
