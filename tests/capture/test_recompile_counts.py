@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import heapq
 import math
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from torch import nn
 import graphlift
 from graphlift.frame import entries
 from graphlift.guards import Predicate
-from tests.capture.program import CountingBackend
+from tests.capture.program import CountingBackend, outcome
 from tests.equality import assert_equal
 
 NAN, INF = math.nan, math.inf
@@ -40,7 +41,17 @@ OF_SHAPES: dict[str, tuple[Callable[..., Any], list[int]]] = {
     "max": (lambda x: x * max(x.shape), [1, 2, 2, 2, 2]),
     "dict": (lambda x: x * dict(zip("nc", x.shape))["n"], [1, 2, 2, 2, 2]),
     "a list changed": (lambda x: x * _changed([*x.shape])[-1], [1, 2, 2, 2, 2]),
+    "a queue": (lambda x: (x * _queued(x.shape)[0], [*_queued(x.shape)]), [1, 2, 2, 2, 2]),
+    "what is not there": (lambda x: (x + 1, outcome(x.shape.index, 99)), [1, 2, 2, 2, 2]),
 }
+
+
+def _queued(sizes: torch.Size) -> collections.deque[int]:
+    queue = collections.deque(sizes, maxlen=3)
+    queue.append(queue[0] * 2)
+    queue.rotate(1)
+    queue.extendleft([1, queue.popleft()])
+    return queue
 
 
 def _changed(sizes: list[int]) -> list[int]:
@@ -103,6 +114,19 @@ OF_ARGUMENTS: dict[str, tuple[Callable[..., Any], list[int]]] = {
 def test_a_size_as_argument(name: str) -> None:
     fn, counts = OF_ARGUMENTS[name]
     assert compiled_counts(fn, [(torch.randn(n, 8), torch.Size((n, 8))) for n in LENGTHS]) == counts
+
+
+def test_numbers_of_another_type_have_changed() -> None:
+    counts = compiled_counts(
+        lambda x, n: x * n, [(torch.ones(3), n) for n in (1, 2.5, 3, 0.5, 4, 0.25, -0.0)]
+    )
+    assert counts == [1, 2, 3, 3, 3, 3, 3]
+
+
+def test_the_sizes_of_each_rank_have_a_history() -> None:
+    shapes = ((6,), (2, 3), (7,), (4, 3), (9,), (5, 3))
+    counts = compiled_counts(lambda x: x.flatten() * x.dim(), [(torch.randn(*shape),) for shape in shapes])
+    assert counts == [1, 2, 3, 4, 4, 4]
 
 
 # -- questions about what is made of sizes alone -----------------------------------------------------------------

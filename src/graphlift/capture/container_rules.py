@@ -110,7 +110,8 @@ def _deque(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     if count is None or count < 0:
         return refuse(cap, collections.deque, args, kwargs)
     items = TupleVar(iterate(cap, args[0])) if args else TupleVar([])  # an iterable may be endless
-    return run(cap, collections.deque, [items, *args[1:]], kwargs)
+    limits = [cap.plain(arg) for arg in args[1:]], {name: cap.plain(arg) for name, arg in kwargs.items()}
+    return run(cap, collections.deque, [items, *limits[0]], limits[1])
 
 
 # --- dict -------------------------------------------------------------------------------------------------------------------

@@ -34,9 +34,8 @@ class Choice:
 class FrameHistory:
     """What the calls of one code object have shown; None in place of a size that changed."""
 
-    shapes: dict[Source, tuple[int | None, ...]] = field(default_factory=dict)
-    ints: dict[Source, int | None] = field(default_factory=dict)
-    floats: dict[Source, float | None] = field(default_factory=dict)
+    shapes: dict[tuple[Source, int], tuple[int | None, ...]] = field(default_factory=dict)  # by rank
+    numbers: dict[Source, int | float | None] = field(default_factory=dict)
     fixed: dict[Source, str] = field(default_factory=dict)  # sizes that the program needs as numbers, and why
 
 
@@ -84,37 +83,31 @@ class SizePolicy:
 
     def integer(self, value: int, source: Source) -> Choice | None:
         """How an int may vary, or None where it is a constant."""
-        earlier = self.history.ints.get(source, value)
-        if earlier != value:
-            earlier = None
-        self.history.ints[source] = earlier
+        varies = self._has_changed(value, source)
         if not self.allowed or abs(value) > _LARGEST or source in self.history.fixed:
             return None
-        varies = self.dynamic is not False and earlier is None
+        varies = self.dynamic is not False and varies
         asked = self.dynamic is True and value not in (0, 1) and _from_arguments(source)
         return Choice(_INTS) if varies or asked else None
 
     def number(self, value: float, source: Source) -> bool:
         """Whether a float is one that varies: it was seen to."""
-        earlier = self.history.floats.get(source, value)
+        varies = self._has_changed(value, source)
+        return self.allowed and self.dynamic is not False and varies and source not in self.history.fixed
+
+    def _has_changed(self, value: int | float, source: Source) -> bool:
+        """Whether a number was another one in some call, or one of another type; remembers this one."""
+        earlier = self.history.numbers.get(source, value)
         if earlier is not None and repr(earlier) != repr(value):
             earlier = None
-        self.history.floats[source] = earlier
-        return (
-            self.allowed
-            and self.dynamic is not False
-            and earlier is None
-            and source not in self.history.fixed
-        )
+        self.history.numbers[source] = earlier
+        return earlier is None
 
     def _merged(self, source: Source, shape: tuple[int, ...]) -> tuple[int | None, ...]:
         """The sizes as all calls had them."""
-        earlier = self.history.shapes.get(source)
-        if earlier is None or len(earlier) != len(shape):
-            merged: tuple[int | None, ...] = shape
-        else:
-            merged = tuple([a if a == b else None for a, b in zip(earlier, shape, strict=True)])
-        self.history.shapes[source] = merged
+        earlier = self.history.shapes.get((source, len(shape)), shape)
+        merged = tuple([a if a == b else None for a, b in zip(earlier, shape, strict=True)])
+        self.history.shapes[source, len(shape)] = merged
         return merged
 
     def learn(self, table: SymbolTable) -> list[str]:

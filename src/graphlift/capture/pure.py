@@ -78,10 +78,10 @@ def _functions() -> frozenset[Any]:
 
 PURE_FUNCTIONS = _functions()
 _MOVING_METHODS = frozenset(
-    "append appendleft count extend extendleft index insert pop remove setdefault sort update "
-    "__contains__ __eq__ __ge__ __gt__ __init__ __le__ __lt__ __ne__".split()
+    "append appendleft copy count extend extendleft index insert pop popleft remove reverse rotate setdefault sort update "
+    "__contains__ __eq__ __ge__ __getitem__ __gt__ __init__ __le__ __len__ __lt__ __ne__".split()
 )
-_MOVING = frozenset((sorted, *_in(_heapq, _bisect)))
+_MOVING = frozenset((sorted, collections.deque, *_in(_heapq, _bisect)))
 
 
 def moves(value: Any) -> bool:
