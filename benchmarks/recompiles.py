@@ -133,6 +133,11 @@ def _several_ints() -> Iterator[tuple[Any, ...]]:
         yield torch.randn(4 * k, 16), (k, 4), {"scale": k}
 
 
+def _shape_argument() -> Iterator[tuple[Any, ...]]:
+    for n in (8, 16, 24, 5):
+        yield torch.randn(n, 16), torch.Size((16, n))
+
+
 def _rescale(module: Any, k: int) -> None:
     module.scale = 0.5 + k / 3
 
@@ -228,6 +233,33 @@ def decode() -> Callable[..., Any]:
 @case("a branch on the size", _thresholds)
 def branch() -> Callable[..., Any]:
     return lambda x: x.mean(0) if x.shape[0] > 10 else x.sum(0)
+
+
+@case("transformer with a causal mask", _both_at_once)
+def transformer() -> Callable[..., Any]:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return lambda x: encoder(x, mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]))
+
+
+@case("recurrent network", _both_at_once)
+def recurrent() -> Callable[..., Any]:
+    net = nn.GRU(16, 8, batch_first=True)
+    return lambda x: net(x * 2)[0].relu()
+
+
+@case("a torch.Size as argument", _shape_argument)
+def given_shape() -> Callable[..., Any]:
+    return lambda x, shape: x.reshape(shape) + torch.zeros(shape).sum(0) + shape.numel()
+
+
+@case("scores of a beam search", _float_argument)
+def beams() -> Callable[..., Any]:
+    def run(x: Tensor, score: float) -> Tensor:
+        ranked = sorted([(score, 1), (0.05, 2)], key=lambda beam: -beam[0])
+        return (x / max(score, 0.01)).log_softmax(-1) + ranked[0][0]
+
+    return run
 
 
 @case("optional tensor", _optional)
