@@ -262,7 +262,8 @@ def _is_of_sizes(cap: Capture, node: fx.Node, place: int | None) -> bool:
     """Whether a node is a number that comes with each call, or what an operation that only computes makes of such."""
     value = node.meta.get("val")
     if node.op == "placeholder":
-        return table_of(value) is not None and expr_of(value) in cap.size_sources
+        source = cap.size_sources.get(expr_of(value)) if table_of(value) is not None else None  # type: ignore[call-overload]
+        return source is not None and source not in cap.varying
     each = [
         item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, Tensor)
     ]
