@@ -5,13 +5,17 @@ In: programs as text. Out: one test each. Always: eager's results and effects; o
 
 from __future__ import annotations
 
+import functools
 import logging
 import warnings
+from typing import Any
 
 import pytest
+import torch
 
 import graphlift
 from tests.capture.library import graphs_of
+from tests.capture.program import CountingBackend
 
 LRU = "@functools.lru_cache(maxsize=2)\ndef G_f(n, m=1):\n    {}return n * 2\n"
 RECIPES = """
@@ -81,6 +85,37 @@ CACHED = {
 def test_cached(name: str) -> None:
     body, before, graphs = CACHED[name]
     assert graphs_of(body, before) == graphs
+
+
+#: What a cached function of sizes is, and what is done with what it gives.
+OF_SIZES = {
+    "numbers": ("lambda shape: shape[0] * 2", "q + 1"),
+    "containers": ("lambda shape: ([shape[0], 4], {'n': shape[0] // 2}, None)", "q[0][0] + q[1]['n']"),
+    "kept": ("lambda shape: [shape[0]]", "(G_kept.append(q), q[0])[1]"),
+    "changed": ("lambda shape: [shape[0]]", "(q.append(1), len(q))[1]"),
+    "changed outside": ("lambda shape: [shape[0]]", "(G_other(q), len(q))[1]"),
+    "of what is outside": ("lambda shape: [shape[0] * len(G_kept)]", "q[0]"),
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_cached_functions_of_sizes(name: str) -> None:
+    """They are traced and their caches filled and counted as in eager; what becomes of a result is seen."""
+    made, used = OF_SIZES[name]
+    text = f"def f(x):\n    q = G_f(x.shape)\n    return x * ({used})"
+
+    def run(wrap: Any) -> tuple[list[Any], Any, Any]:
+        scope: dict[str, Any] = {"G_kept": [0], "G_other": graphlift.disable(lambda q: q.append(3))}
+        scope["G_f"] = functools.lru_cache(4)(eval(made, scope))
+        exec(text, scope)
+        fn = wrap(scope["f"])
+        results = [fn(torch.ones(n, 2)).tolist() for n in (5, 6, 7, 8, 9, 6, 9, 9)]
+        return results, scope["G_f"].cache_info(), scope["G_kept"]
+
+    backend = CountingBackend()
+    assert run(lambda fn: graphlift.compile(fn, backend=backend)) == run(lambda fn: fn)
+    if name in ("numbers", "containers"):
+        assert len(backend.graphs) == 2
 
 
 #: Text of tensors, and calls that may be put off: (body, what stands before it, graphs; graphs where calls are put off).

@@ -6,6 +6,7 @@ import abc
 import copy
 import dataclasses
 import functools
+import types
 import typing
 from collections import namedtuple
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from torch import Tensor
 
 import graphlift
 from benchmarks.compilers import Compiler
-from tests.capture.program import program
+from tests.capture.program import CountingBackend, program
 from tests.equality import assert_equal
 
 
@@ -1205,3 +1206,24 @@ def test_protocols_of_attributes(x: Tensor):
     except TypeError as error:
         found.append(str(error))
     return x + 1, found
+
+
+def test_subclasses():
+    """A walk through the classes below one is in the graph, and a class more is seen."""
+    family = types.new_class("Family", (), {}, lambda space: space.update(n=1))
+    kept = [type("First", (family,), {"n": 2})]
+
+    def f(x):
+        total, waiting = 0, [family]
+        while waiting:
+            total += (cls := waiting.pop()).n
+            waiting += cls.__subclasses__()
+        return x * total, [cls.__name__ for cls in family.__subclasses__()]
+
+    backend = CountingBackend()
+    compiled = graphlift.compile(f, backend=backend)
+    for count in (1, 1, 2):
+        if count == 2:
+            kept.append(type("Second", (kept[0],), {"n": 5}))
+        assert str(compiled(torch.ones(2))) == str(f(torch.ones(2)))
+        assert len(backend.graphs) == count

@@ -20,6 +20,7 @@ from ..frame import call_disabled
 from ..guards import Call, Const, gives
 from ..guards._guards import cached_result
 from ..guards.sources import describe_object
+from ..shapes.expr import free
 from .attributes import LRU_CACHE
 from .breaks import Break, Raised
 from .calls import CONSTANT_CALLS, INSTANCE_CALLS, call, known_object
@@ -27,7 +28,19 @@ from .capture import Capture, Link, NotConst
 from .constants import IDENTITY_CONSTANTS, PLAIN_CONSTANTS
 from .residual import OBJECT_BUILDERS, Residual
 from .rules import rule
-from .trackers import NONE, Args, ConstVar, DictVar, Kwargs, ObjectVar, Tracker, TupleVar
+from .trackers import (
+    NONE,
+    Args,
+    ConstVar,
+    DictVar,
+    Kwargs,
+    ListVar,
+    ObjectVar,
+    SizeVar,
+    Tracker,
+    TupleVar,
+    describe,
+)
 
 #: Functions that did not give what tracing them gave: they depend on more than their arguments and what is guarded.
 UNSTABLE: set[weakref.ref[Any]] = set()
@@ -51,7 +64,8 @@ class Repeated:
         if self.expected is None:
             return ""
         value, check = self.expected
-        given = f"{residual.constant(self.fn)}, {residual.constant(value)}, {self._given(residual)}"
+        text = _template(residual, value) if isinstance(value, Tracker) else residual.constant(value)
+        given = f"{residual.constant(self.fn)}, {text}, {self._given(residual)}"
         return f"if not {residual.constant(check)}({given}): return {eagerly}"
 
     def after(self, residual: Residual) -> str:
@@ -85,6 +99,8 @@ class Counted:
 
 def _argument(residual: Residual, tracker: Tracker) -> str:
     tracker = residual.cap.realize(tracker)
+    if _varies(residual.cap, tracker):
+        return _template(residual, tracker)
     if tracker.source is not None:
         return residual.load(tracker.source)
     return residual.constant(residual.cap.value_of(tracker))
@@ -127,6 +143,8 @@ def _is_immutable(value: Any) -> bool:
 
 def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
     """A call of a cached function that existed before the region."""
+    if any(_varies(cap, arg) for arg in (*args, *kwargs.values())):
+        return _of_sizes(cap, fn, args, kwargs)
     try:
         real = tuple(known_object(cap, arg) for arg in args)
         named = {name: known_object(cap, arg) for name, arg in kwargs.items()}
@@ -145,6 +163,105 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
     if not cap.in_cached:
         cap.repeated.append(Repeated(fn, tuple(args), kwargs, expected, call))
     return found
+
+
+def _varies(cap: Capture, tracker: Tracker) -> bool:
+    """Whether an argument is, or holds, a size that may differ from call to call."""
+    tracker = cap.realize(tracker)
+    if type(tracker) is ObjectVar and tracker.cls is torch.Size:
+        return tracker.payload is not None and _varies(cap, tracker.payload)
+    return type(tracker) is SizeVar or (
+        type(tracker) is TupleVar and any(_varies(cap, t) for t in tracker.items)
+    )
+
+
+def _of_sizes(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    """A call with sizes that vary: traced, and compared at each call with what the cache holds for it, if anything.
+
+    What the function gives is in the cache too: it may neither be changed nor leave the region.
+    """
+    what = f"cached function {_name(fn)}"
+    if weakref.ref(fn) in UNSTABLE:
+        raise Break("c-function", f"{what}, whose result changes", at_once=True)
+    given = [_key_of_sizes(cap, arg) for arg in (*args, *kwargs.values())]
+    key = (id(fn), tuple(given), len(args), tuple(kwargs))
+    if key not in cap.cached:
+        step = cap.break_step()
+        found = _traced(cap, fn, args, kwargs)
+        held = _Held(cap, found, what)
+        if not cap.in_cached:
+            for container, _ in held.contents:
+                cap.stays_inside(container, step)
+            cap.looked_at.append((what, held, step))
+        cap.cached[key] = found, (found, will_give), call_disabled
+        stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
+        cap.guard(gives(stable, False, f"{_name(fn)} gives what it gave"))
+    found, expected, again = cap.cached[key]
+    if not cap.in_cached:
+        cap.repeated.append(Repeated(fn, tuple(args), kwargs, expected, again))
+    return found
+
+
+def _key_of_sizes(cap: Capture, tracker: Tracker) -> Any:
+    tracker = cap.realize(tracker)
+    if not _varies(cap, tracker):
+        try:
+            return type(value := known_object(cap, tracker)), id(value) if type(
+                value
+            ) not in PLAIN_CONSTANTS else value
+        except NotConst:
+            raise Break("c-function", "a cached function with arguments that are not constants") from None
+    if type(tracker) is SizeVar:
+        if any(symbol not in cap.size_sources for symbol in free(tracker.expr)):
+            raise Break("c-function", "a cached function of a size that is found out in the region")
+        return tracker.expr
+    items = tracker if type(tracker) is TupleVar else tracker.payload  # type: ignore[attr-defined]
+    return type(tracker), tuple([_key_of_sizes(cap, item) for item in items.items])
+
+
+class _Held:
+    """The containers that a result is made of, and what they hold. Raises: Break for what is no plain data."""
+
+    def __init__(self, cap: Capture, found: Tracker, what: str) -> None:
+        self.contents: list[tuple[Tracker, list[Any]]] = []
+        stack = [cap.realize(found)]
+        while stack:
+            at = stack.pop()
+            if type(at) in (TupleVar, ListVar, DictVar):
+                self.contents.append((at, _items(at)))
+                stack += [cap.realize(item) for _, item in _items(at)]
+            elif type(at) is not SizeVar and not (type(at) is ConstVar and _is_immutable(at.value)):
+                raise Break("c-function", f"{what} gives a {describe(at)} for a size that varies")
+
+    def changed(self) -> bool:
+        return any(_items(container) != held for container, held in self.contents)
+
+    def has_cell(self, frames: Any) -> bool:
+        return False
+
+
+def _items(container: Any) -> list[tuple[Any, Tracker]]:
+    return list(container.known.items()) if type(container) is DictVar else list(enumerate(container.items))
+
+
+def _template(residual: Residual, tracker: Tracker) -> str:
+    """The text that makes an argument or a result of sizes anew, of what is known before the graph runs."""
+    tracker = residual.cap.realize(tracker)
+    if type(tracker) is SizeVar:
+        return residual.size(tracker.expr)
+    if type(tracker) is ObjectVar and tracker.cls is torch.Size and tracker.payload is not None:
+        return f"{residual.constant(torch.Size)}({_template(residual, tracker.payload)})"
+    if type(tracker) not in (TupleVar, ListVar, DictVar):
+        return _argument(residual, tracker)
+    parts = [_template(residual, item) for _, item in _items(tracker)]
+    if type(tracker) is DictVar:
+        return (
+            "{"
+            + "".join([f"{key!r}: {part}, " for key, part in zip(tracker.known, parts, strict=True)])
+            + "}"
+        )
+    text = "".join([f"{part}, " for part in parts])
+    return f"({text})" if type(tracker) is TupleVar else f"[{text}]"
 
 
 def _found(
@@ -182,9 +299,7 @@ def _found(
     source = Const(held, f"{_name(fn)}_result")
     values = [_weakly(value) for value in (*real, *named.values())]
     looked_up = Call(cached_result, fn, *_layout(fn, named), *values)
-    cap.guard(
-        gives(Call(operator.is_, looked_up, source), True, f"{_name(fn)} still holds what it gave")
-    )
+    cap.guard(gives(Call(operator.is_, looked_up, source), True, f"{_name(fn)} still holds what it gave"))
     again = Counted(hash(key)) if hash(key) in MADE else call_disabled
     return cap.wrap(held, source), None, again
 
@@ -208,20 +323,24 @@ def _keeps_tensors(held: Any) -> bool:
 
 def _only_computed(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> tuple[Tracker, Any]:
     """What the function gives, traced, and its value if that is constant. Raises: Break where it does more."""
-    what = f"cached function {_name(fn)}"
-    outer, cap.in_cached = cap.in_cached, True
-    try:
-        wrapped = cap.wrap(fn.__wrapped__, Const(fn.__wrapped__, _name(fn)))
-        found = cap.only_computed(what, lambda: call(cap, wrapped, args, kwargs))
-    except Raised:
-        raise Break("c-function", f"{what} raises") from None
-    finally:
-        cap.in_cached = outer
+    found = _traced(cap, fn, args, kwargs)
     try:
         value = cap.value_of(found)
     except NotConst:
         return found, _ABSENT
     return found, value if _is_immutable(value) else _ABSENT
+
+
+def _traced(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    what = f"cached function {_name(fn)}"
+    outer, cap.in_cached = cap.in_cached, True
+    try:
+        wrapped = cap.wrap(fn.__wrapped__, Const(fn.__wrapped__, _name(fn)))
+        return cap.realize(cap.only_computed(what, lambda: call(cap, wrapped, args, kwargs)))
+    except Raised:
+        raise Break("c-function", f"{what} raises") from None
+    finally:
+        cap.in_cached = outer
 
 
 # --- made in the region ----------------------------------------------------------------------------------------------

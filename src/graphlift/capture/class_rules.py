@@ -13,6 +13,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import operator
 import types
 import typing
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch.autograd.function import FunctionMeta
 
-from ..guards import ABSENT, Const
+from ..guards import ABSENT, Call, Const, gives
 from .attributes import find_attr, get_attr, is_data_descriptor, python_type
 from .breaks import Break, Raised
 from .calls import CODE_RULES, call, call_special, known_object
@@ -274,6 +275,22 @@ def _called_for_real(cap: Capture, name: str, value: Tracker) -> Any:
 @rule(type.__init__)
 def _type_init(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     return NONE
+
+
+@rule(type.__subclasses__)
+def _subclasses(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
+    cls = cap.value_of(args[0])
+    found = type.__subclasses__(cls)
+    if id(cls) in cap.made or any(id(each) in cap.made for each in found):
+        raise Break("c-function", f"the subclasses of {cls.__name__}, of which some are made in the region")
+    listed = Call(type.__subclasses__, cls)
+    known = [Const(each, each.__qualname__) for each in found]
+    same = [Call(operator.is_, Call(operator.getitem, listed, k), each) for k, each in enumerate(known)]
+    alike = functools.reduce(
+        functools.partial(Call, operator.and_), same, Call(operator.eq, Call(len, listed), len(found))
+    )
+    cap.guard(gives(alike, True, f"the subclasses of {cls.__qualname__} are the same"))
+    return ListVar([cap.wrap(each, source) for each, source in zip(found, known, strict=True)])
 
 
 def make_class(cap: Capture, meta: type, args: Args, kwargs: Kwargs) -> Tracker:
