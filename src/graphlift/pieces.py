@@ -27,7 +27,7 @@ from .capture.checkpoint_rules import (
     with_checkpoints,
 )
 from .capture.torch_contexts import enter_inference, enter_label, leave_context
-from .capture.torch_state import AUTOCAST_SETTERS, KERNEL_SETTERS
+from .capture.torch_state import AUTOCAST_SETTERS, KERNEL_SETTERS, casts
 from .data import dataclass
 from .frame import call_disabled
 from .record import Fallback, new_record
@@ -347,13 +347,9 @@ def split(gm: fx.GraphModule) -> list[Step] | None:
 
 def _casts_again(gm: fx.GraphModule, nodes: list[fx.Node]) -> bool:
     """Whether autocast may cast an input in several steps, where eager keeps what it cast first."""
-    casts = any(n.target in AUTOCAST_SETTERS for n in nodes) or any(map(torch.is_autocast_enabled, _DEVICES))
     step_of = {n: k for k, (_, group) in enumerate(itertools.groupby(nodes, region_of)) for n in group}
     places = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    return casts and any(len({step_of.get(user) for user in n.users}) > 1 for n in places)
-
-
-_DEVICES = ("cpu", "cuda")
+    return casts(gm.graph) and any(len({step_of.get(user) for user in n.users}) > 1 for n in places)
 
 
 def _checkpointed(region: Region, part: Part) -> Checkpointed:

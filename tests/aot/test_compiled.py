@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, fx
 
+import graphlift
 from graphlift.aot import Compiled, compile_graph, interpret
 from tests.aot.programs import graph_of
 
@@ -403,3 +404,48 @@ def test_bert_forward_and_backward_bit_for_bit() -> None:
     for a, b in zip(expected[0] + expected[1], found[0] + found[1], strict=True):
         assert (a is None) == (b is None)
         assert a is None or torch.equal(a, b)
+
+
+def _cast_thrice(w: Tensor) -> Tensor:
+    a, b = torch.linspace(0, 1, 36).view(6, 6), torch.linspace(1, 3, 36).view(6, 6)
+    return (torch.mm(a, w) + torch.mm(b, w).sin() * torch.mm(w, a)).float()
+
+
+_WEIGHTS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {  # what is given, and the leaf behind it
+    "leaf": lambda t: ((w := t.clone().requires_grad_()), w),
+    "parameter": lambda t: ((w := torch.nn.Parameter(torch.stack([t, t])[0])), w),
+    "leaf that is a view": lambda t: ((w := torch.stack([t, t])[0].requires_grad_()), w),
+    "no leaf": lambda t: ((w := t.clone().requires_grad_()) * 1, w),
+}
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("first", _WEIGHTS)
+def test_autocast_keeps_what_it_casts_of_leaves_that_are_no_views(first: str, outside: bool) -> None:
+    """Gradients of several uses are summed in the low precision there, and elsewhere after the casts."""
+
+    def run(f: Callable[[Tensor], Tensor], kind: str) -> Tensor | None:
+        given, leaf = _WEIGHTS[kind](torch.linspace(-2, 2, 36).view(6, 6).sin())
+        f(given).sum().backward()
+        return leaf.grad
+
+    def inside(w: Tensor) -> Tensor:
+        with torch.autocast("cpu"):
+            return _cast_thrice(w)
+
+    compiled = graphlift.compile(_cast_thrice if outside else inside, backend="aot_eager")
+
+    def ours(w: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=outside):
+            return compiled(w)
+
+    for kind in (first, *_WEIGHTS):
+        found, expected = run(ours, kind), run(inside, kind)
+        assert found is not None and expected is not None and torch.equal(found, expected), kind
+
+
+def test_products_have_no_write_counted() -> None:
+    layer, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+    compiled = graphlift.compile(lambda x: layer(x), backend="auto")
+    with torch.no_grad():
+        assert compiled(x)._version == layer(x)._version == 0

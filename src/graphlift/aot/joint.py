@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from ..capture.checkpoint_rules import Region, is_reentrant, region_of
+from ..capture.torch_state import casts
 from ..data import dataclass
 from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.ops import aten
@@ -141,7 +142,7 @@ def _trace(
             raise FallBack("graph-form", "a reentrant checkpoint, whose backward is one of its own")
         specs, sizes = _placeholders(gm)
         rec.sizes = table_of(sizes[0]) if sizes else None
-        given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs)
+        given = _make_inputs(rec, list(inputs[: len(specs)]), merge, specs, casts(gm.graph))
         if grad_mode and any(t.is_inference() and t.requires_grad for t in given.real):
             raise FallBack("inference-part", "an input made there requires grad")
         given.sizes = sizes
@@ -281,7 +282,11 @@ def _placeholders(gm: fx.GraphModule) -> tuple[list[Spec | None], list[Any]]:
 
 
 def _make_inputs(
-    rec: Recorder, real: list[Tensor], merge: tuple[tuple[int, ...], ...], specs: list[Spec | None]
+    rec: Recorder,
+    real: list[Tensor],
+    merge: tuple[tuple[int, ...], ...],
+    specs: list[Spec | None],
+    casting: bool,
 ) -> _Inputs:
     given = _Inputs(real)
     by_id: dict[int, int] = {}
@@ -302,7 +307,8 @@ def _make_inputs(
             leaf = fake = rec.add_input(t, rec.trace.inputs, specs[i])
             if i in merged:
                 leaf = fake = _member(rec, given, base_of, merged[i], t)
-            if t.requires_grad and not t.is_leaf:
+            # Autocast keeps what it casts of leaves, but not of those that are views.
+            if t.requires_grad and (not t.is_leaf or (casting and t._is_view())):
                 leaf.requires_grad_()
                 fake = in_mode_of(t, functools.partial(rec.non_leaf, leaf))
             given.fakes.append(fake)

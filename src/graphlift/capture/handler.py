@@ -111,7 +111,7 @@ from .reordered import LATE_TEXT, know_numbers
 from .rerun import draws, may_run_again, run_again
 from .residual import Residual, build_function
 from .torch_contexts import changed_facts, protected
-from .torch_state import StateSnapshot, foreign_mode
+from .torch_state import StateSnapshot, casts, foreign_mode
 from .trackers import NULL, CellVar, DequeVar, DictVar, LazyVar, ListVar, ObjectVar, SetVar, Tracker
 from .varying import varying_values
 
@@ -639,7 +639,7 @@ def _all_guards(cap: Capture) -> list[Any]:
     sources = tuple(cap.builder.input_sources)
     if len(sources) > 1:
         guards.append(DistinctTensors(sources))
-    return guards + _alias_guards(cap) + _memory_guards(cap) + _writable_guards(cap)
+    return guards + _alias_guards(cap) + _memory_guards(cap) + _writable_guards(cap) + _cast_guards(cap)
 
 
 def _size_guards(cap: Capture, residual: Residual) -> list[Any]:
@@ -713,6 +713,23 @@ def _writable_guards(cap: Capture) -> list[Any]:
             guards.append(gives(view, base is None, text))
             if tensor.requires_grad:
                 guards.append(gives(Call(_LEAF[0], source), False, text))
+    return guards
+
+
+def _cast_guards(cap: Capture) -> list[Any]:
+    """Autocast keeps what it made of a leaf that is no view, with one gradient for all its uses; others it casts anew."""
+    if not casts(cap.builder.graph):
+        return []
+    guards: list[Any] = []
+    for source, tensor in zip(cap.builder.input_sources, cap.builder.input_tensors):
+        with untouched(tensor):
+            if not tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
+                continue
+            leaf, whole = tensor.is_leaf, tensor._base is None
+        guards.append(gives(Call(_LEAF[0], source), leaf, f"{source.name()}.is_leaf is {leaf}"))
+        if leaf:
+            of_none = Call(operator.is_, Call(_BASE, source), None)
+            guards.append(gives(of_none, whole, f"({source.name()}._base is None) is {whole}"))
     return guards
 
 

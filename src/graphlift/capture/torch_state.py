@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import fx
 from torch.autograd import forward_ad
 from torch.backends import cuda, cudnn
 
@@ -156,6 +157,16 @@ AUTOCAST_SETTERS = frozenset(
         set_autocast,
     )
 )
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def casts(graph: fx.Graph) -> bool:
+    """Whether autocast is on, or the graph sets it."""
+    return any(map(torch.is_autocast_enabled, _AUTOCAST_DEVICES)) or any(
+        node.target in AUTOCAST_SETTERS for node in graph.nodes
+    )
+
+
 #: Setters whose whole effect is decided while operators are recorded; any other one keeps the graph in eager.
 DECIDED_WHEN_RECORDED = AUTOCAST_SETTERS | {torch._C._set_grad_enabled}
 
