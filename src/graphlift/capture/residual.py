@@ -85,6 +85,15 @@ def _is_unset(error: ObjectVar, item: Tracker) -> bool:
     return issubclass(error.cls, AttributeError) and type(item) is ConstVar and item.value is None
 
 
+class _Cyclic(Exception):
+    """What is made whole holds itself, by way of ``first``, which can be made before it and filled afterwards."""
+
+    def __init__(self, tracker: Tracker, first: Tracker) -> None:
+        super().__init__()
+        self.tracker = tracker
+        self.first = first
+
+
 class Residual:
     """Collects the lines of one replacement."""
 
@@ -96,6 +105,8 @@ class Residual:
         self.names: dict[str, Any] = {}
         self.lines: list[str] = []
         self.memo: dict[int, str] = {}
+        self.under_way: list[Tracker] = []  # what is being made, the innermost last
+        self.unready: set[int] = set()  # those of them that nothing can refer to before they are whole
         self.open: set[int] = set()
         self.cyclic: set[int] = set()
         self.outputs: list[TensorVar | GraphNumber] = []
@@ -206,6 +217,9 @@ class Residual:
         holder = self.cap.holders.get(id(tracker))
         if holder is not None:
             return self.expr(holder)
+        if id(tracker) in self.unready:
+            within = self.under_way[self.under_way.index(tracker) + 1 :]
+            raise _Cyclic(tracker, next(outer for outer in within if id(outer) not in self.unready))
         known = self.memo.get(id(tracker))
         if known is not None:
             if id(tracker) in self.open:
@@ -221,7 +235,29 @@ class Residual:
             raise RunEagerly(
                 "unsupported-object", f"a {describe(tracker)} alive at a graph break or returned"
             )
-        return builder(self, tracker)
+        return self._built(builder, tracker)
+
+    def _built(self, builder: Callable[[Residual, Any], str], tracker: Tracker) -> str:
+        kept = len(self.memo), len(self.lines), len(self.late), len(self.unfilled)
+        functions_open = self.functions_open
+        self.under_way.append(tracker)
+        self.unready.add(id(tracker))
+        try:
+            return builder(self, tracker)
+        except _Cyclic as cycle:
+            if cycle.tracker is not tracker:
+                raise
+            first = cycle.first
+        finally:
+            self.under_way.pop()
+            self.unready.discard(id(tracker))
+        for key in list(self.memo)[kept[0] :]:
+            del self.memo[key]
+            self.open.discard(key)
+        del self.lines[kept[1] :], self.late[kept[2] :], self.unfilled[kept[3] :]
+        self.functions_open = functions_open
+        self.expr(first)
+        return self.expr(tracker)
 
     def output(self, tensor: TensorVar) -> str:
         name = self.output_names.get(id(tensor))
@@ -248,6 +284,7 @@ class Residual:
         name = self.memo[id(tracker)] = self.fresh("v")
         mark = len(self.lines)
         self.open.add(id(tracker))
+        self.unready.discard(id(tracker))
         text = whole()
         self.open.discard(id(tracker))
         if id(tracker) in self.cyclic:
@@ -310,8 +347,16 @@ class Residual:
         )
 
     def _set(self, tracker: SetVar) -> str:
-        name = self.memo[id(tracker)] = self.fresh("v")
         make = "set" if tracker.cls is set else "frozenset"
+        if tracker.cls is set and not has_constants(tracker):
+
+            def items() -> str:
+                return f"[{', '.join(map(self.key, tracker.known))}]"
+
+            return self.container(
+                tracker, "set()", lambda name: [f"{name}.update({items()})"], lambda: f"set({items()})"
+            )
+        name = self.memo[id(tracker)] = self.fresh("v")
         if has_constants(tracker):
             twin = real_set(self.cap, tracker)
             for keys in (list(tracker.known), list(twin)):
@@ -353,22 +398,26 @@ class Residual:
                 raise RunEagerly("exception-raised", detail, earlier=self.cap.raise_points[id(tracker)][0])
             self.line(f"{name} = {self._exception(tracker, cls)}")
         elif type(payload) is SetVar:
-            items = ", ".join(self.key(k) for k in payload.known)
             frozen = payload.cls is frozenset
-            self.line(
-                f"{name} = frozenset.__new__({cls}, [{items}])" if frozen else f"{name} = set.__new__({cls})"
-            )
-            if items and not frozen:
+            if not frozen:
+                self.line(f"{name} = set.__new__({cls})")
+                self.unready.discard(id(tracker))
+            items = ", ".join(self.key(k) for k in payload.known)
+            if frozen:
+                self.line(f"{name} = frozenset.__new__({cls}, [{items}])")
+            elif items:
                 self.line(f"set.update({name}, [{items}])")
         else:
             base = self._base(tracker)
             value = f", {self.expr(payload)}" if type(payload) is ConstVar else ""
             self.line(f"{name} = {base}.__new__({cls}{value})")
+            self.unready.discard(id(tracker))
             if type(payload) is DictVar:
                 for key, item in payload.known.items():
                     self.line(f"{base}.__setitem__({name}, {self.key(key)}, {self.expr(item)})")
             elif type(payload) is ListVar and payload.items:
                 self.line(f"list.extend({name}, [{self.exprs(payload.items)}])")
+        self.unready.discard(id(tracker))
         if tracker.cls not in MADE_BY_CALL and own is None:
             for slot, item in tracker.slots.items():
                 if (
@@ -414,6 +463,7 @@ class Residual:
         name = self.memo[id(tracker)] = self.fresh("cell")
         make = self.constant(types.CellType)
         self.line(f"{name} = {make}()")
+        self.unready.discard(id(tracker))
         if tracker.content is not None and self.functions_open:  # it may hold the function being made
             self.unfilled.append((name, tracker))
         elif tracker.content is not None:
@@ -429,6 +479,7 @@ class Residual:
         make, code = self.constant(types.FunctionType), self.constant(tracker.code, "code")
         globals_ = self.constant(tracker.globals_, "globals")
         self.line(f"{name} = {make}({code}, {globals_}, {tracker.code.co_name!r}, {defaults}, {closure})")
+        self.unready.discard(id(tracker))
         if tracker.kwdefaults:
             items = ", ".join(f"{k!r}: {self.expr(v)}" for k, v in tracker.kwdefaults.items())
             self.line(f"{name}.__kwdefaults__ = {{{items}}}")
