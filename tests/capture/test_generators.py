@@ -497,3 +497,42 @@ def test_super_without_arguments_where_there_are_none(x: Tensor):
         except RuntimeError as error:
             said.append(str(error))
     return x + 1, said
+
+
+@program()
+def test_throw_into_a_delegate_inside_a_with(x: Tensor):
+    """What leaves the delegate is handled where the `yield from` stands, with the stack as it was there."""
+    log = []
+
+    class Manager:
+        def __init__(self, keeps: bool):
+            self.keeps = keeps
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            log.append((self.keeps, error[0]))
+            return self.keeps
+
+    def careful():
+        for i in range(3):
+            try:
+                yield x * i
+            except ValueError as error:
+                log.append(str(error))
+
+    def delegating(keeps: bool):
+        with Manager(keeps):
+            yield from careful()
+        yield "behind"
+
+    found = []
+    for keeps in (True, False):
+        generator = delegating(keeps)
+        found += [next(generator), generator.throw(ValueError("known"))]
+        try:
+            found.append(generator.throw(KeyError("unknown")))
+        except KeyError as error:
+            found.append(str(error))
+    return x + 1, found, log

@@ -425,6 +425,7 @@ class GeneratorVar(IteratorVar):
                 frame.handled and frame.handled[-1] is not error
             ):  # what the caller handles is no context of it
                 error.slots["__context__"] = frame.handled[-1]  # type: ignore[attr-defined]
+            frame.push(NONE)  # the value sent: from 3.12 on, what handles a `yield from` finds it there
             frame.unwind(cap, thrown, frame.info.instrs[frame.pc])
         except Raised as raised:
             self.done = True
