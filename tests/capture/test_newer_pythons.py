@@ -46,6 +46,14 @@ def generic_function_made_here(x):
         return a + b
     return local(y), local.__type_params__[0].__name__
 
+def generic_function_with_keyword_defaults(x):
+    y = x * 2
+    def both[T](a: T, b=3, *, c=y, d=4) -> T:
+        return a + b + c + d
+    def alone[T](a: T, *, c=5) -> T:
+        return a + c
+    return both(x), alone(x), both.__defaults__, both.__kwdefaults__, alone.__kwdefaults__
+
 def generic_class_made_here(x):
     class L[T]:
         def m(self, a: T):
@@ -123,6 +131,18 @@ def test_breaks_in_comprehensions_with_cells(x: Tensor):
     around = lambda: i  # noqa: E731
     out = [(torch._dynamo.graph_break(), x + i, (lambda: i)()) for i in range(3)]
     return sum(each[1] for each in out) * around(), [each[2] for each in out], i
+
+
+@program(breaks=True)
+def test_a_break_between_the_defaults_of_a_function_and_the_function(x: Tensor):
+    def broken(value):
+        torch._dynamo.graph_break()
+        return value
+
+    def fn(a, b=x, *, c=2, d: broken("note") = 3) -> broken("made"):
+        return a + b + c + d
+
+    return fn(1), fn.__defaults__, fn.__kwdefaults__, fn.__annotations__["return"]
 
 
 @program()

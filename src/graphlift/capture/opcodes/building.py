@@ -246,8 +246,7 @@ def _make_function(cap: Capture, frame: Frame, flags: int) -> None:
     if flags & 4:
         function.annotations = _annotations(cap, frame.stack.pop())
     if flags & 2:
-        kwdefaults = frame.stack.pop()
-        function.kwdefaults = {str(k): v for k, v in kwdefaults.known.items()}  # type: ignore[attr-defined]
+        function.kwdefaults = _keyword_defaults(cap, frame.stack.pop())
     if flags & 1:
         function.defaults = list(iterate(cap, frame.stack.pop()))
     frame.stack.append(function)
@@ -259,6 +258,12 @@ def _annotations(cap: Capture, packed: Tracker) -> DictVar:
     return DictVar({cap.value_of(name): value for name, value in zip(flat[::2], flat[1::2])})
 
 
+def _keyword_defaults(cap: Capture, given: Tracker) -> dict[str, Tracker]:
+    """Of a dict that may have been made before the region: in front of a break, or by who calls for type parameters."""
+    known = cap.complete(cap.realize(given)).known  # type: ignore[arg-type]
+    return {str(name): value for name, value in known.items()}
+
+
 @op("SET_FUNCTION_ATTRIBUTE")
 def _set_function_attribute(cap: Capture, frame: Frame, flag: int) -> None:
     value, function = frame.popn(2)
@@ -268,7 +273,7 @@ def _set_function_attribute(cap: Capture, frame: Frame, flag: int) -> None:
     elif flag & 4:
         function.annotations = _annotations(cap, value)
     elif flag & 2:
-        function.kwdefaults = {str(k): v for k, v in value.known.items()}  # type: ignore[attr-defined]
+        function.kwdefaults = _keyword_defaults(cap, value)
     else:
         function.defaults = list(iterate(cap, value))
     frame.stack.append(function)
