@@ -111,9 +111,8 @@ def _native_part(
     from graphlift.lower import lower_graph
 
     current = "lower"
-    elsewhere = next((device for device in _devices(graph) if device.type != "cpu"), None)
-    if elsewhere is not None:
-        limit = f"a tensor is on {elsewhere}, and code is generated for the CPU"
+    limit = next(filter(None, map(_unlike_memory, _tensors(graph))), None)
+    if limit is not None:
         record.fallbacks.append(Fallback(current, name, limit))
         logs.warning(f"the {name} graph runs through ATen instead of generated code: {limit}")
         return AtenRunner(graph)
@@ -140,13 +139,19 @@ def _native_part(
     return loaded
 
 
-def _devices(graph: torch.fx.GraphModule) -> Iterator[torch.device]:
-    """Where the graph's tensors are."""
+def _tensors(graph: torch.fx.GraphModule) -> Iterator[torch.Tensor]:
     for node in graph.graph.nodes:
         value = node.meta.get("val")
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(item, torch.Tensor):
-                yield item.device
+                yield item
+
+
+def _unlike_memory(t: torch.Tensor) -> str | None:
+    """Why generated code cannot take the tensor for what is in its memory."""
+    if t.device.type != "cpu":
+        return f"a tensor is on {t.device}, and code is generated for the CPU"
+    return "a tensor is the negative of what is in its memory" if t.is_neg() else None
 
 
 def _aten_part(

@@ -449,3 +449,51 @@ def test_products_have_no_write_counted() -> None:
     compiled = graphlift.compile(lambda x: layer(x), backend="auto")
     with torch.no_grad():
         assert compiled(x)._version == layer(x)._version == 0
+
+
+_NEGATIVE: dict[str, Callable[[Tensor], Any]] = {
+    "product": lambda z: z.conj().imag * 2 + 1,
+    "copy": lambda z: (z.conj().imag.clone(), z.conj().imag),
+    "sum": lambda z: z.conj().t().imag.exp().sum(0),
+    "matrix product": lambda z: z.conj().imag @ torch.ones(3, 2),
+    "joined": lambda z: torch.cat([z.conj().imag, z.real]),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+@pytest.mark.parametrize("name", _NEGATIVE)
+def test_tensors_that_are_the_negative_of_their_memory(name: str, backend: str) -> None:
+    def run(f: Callable[[Tensor], Any]) -> list[Tensor | None]:
+        z = torch.complex(torch.arange(6.0).view(2, 3), torch.ones(2, 3)).requires_grad_()
+        made = f(z)
+        outs = made if isinstance(made, tuple) else (made,)
+        sum((t * t).sum() for t in outs).backward()  # type: ignore[union-attr]
+        return [*(t.detach().resolve_neg() for t in outs), z.grad]
+
+    torch.testing.assert_close(run(graphlift.compile(_NEGATIVE[name], backend=backend)), run(_NEGATIVE[name]))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_inputs_that_are_the_negative_of_their_memory(backend: str) -> None:
+    compiled = graphlift.compile(lambda x: x * 2 + 1, backend=backend)
+    for x in (torch.ones(3), torch._neg_view(torch.ones(3))):
+        assert torch.equal(compiled(x), x * 2 + 1)
+    written = torch.ones(3)
+    graphlift.compile(lambda x: x.mul_(2), backend=backend)(torch._neg_view(written))
+    assert torch.equal(written, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float64])
+def test_complex_numbers_that_the_backward_conjugates(dtype: torch.dtype) -> None:
+    def f(z: Tensor) -> Tensor:
+        made = (z * (0.1 + 2j) / (0.3 - 1j)).conj()
+        made.mul_(2j)
+        return (made + z.pow(2 + 1j)).abs().sum()
+
+    def run(f: Callable[[Tensor], Tensor]) -> list[Tensor | None]:
+        z = torch.linspace(0.1, 1, 6).to(dtype).requires_grad_()
+        loss = f(z)
+        loss.backward()
+        return [loss.detach(), z.grad]
+
+    torch.testing.assert_close(run(graphlift.compile(f, backend="aot_eager")), run(f))

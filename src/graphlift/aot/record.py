@@ -368,6 +368,8 @@ def _is_made(rec: Recorder, info: OpInfo, source: FakeTensor) -> bool:
 
 
 def _view(rec: Recorder, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    if type(args[0]) is complex:
+        return rules.view_of_number(rec, info, args)
     source = args[0]
     if _is_made(rec, info, source):
         return source

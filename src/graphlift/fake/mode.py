@@ -489,7 +489,14 @@ def view_recipe(info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> A
     return recipe
 
 
+def view_of_number(mode: FakeMode, info: OpInfo, args: tuple) -> Any:
+    """A backward conjugates the number that a tensor was multiplied by, which is a tensor of no dimensions to it."""
+    return mode.dispatch(info.func, (mode.lift(torch.tensor(args[0], dtype=torch.complex128)), *args[1:]), {})
+
+
 def _view(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
+    if type(args[0]) is complex:
+        return view_of_number(mode, info, args)
     recipe = mode.view_recipe(info, key, args, kwargs)
     of, home = args[0], args[0].home
     if type(recipe) is Spec:
