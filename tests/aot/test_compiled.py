@@ -497,3 +497,16 @@ def test_complex_numbers_that_the_backward_conjugates(dtype: torch.dtype) -> Non
         return [loss.detach(), z.grad]
 
     torch.testing.assert_close(run(graphlift.compile(f, backend="aot_eager")), run(f))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_zeros_without_memory_and_sparse_gradients(backend: str) -> None:
+    compiled = graphlift.compile(lambda x: x.sin() * x + 1, backend=backend)
+    x = torch.ones(3, requires_grad=True)
+    compiled(x).backward(torch._efficientzerotensor((3,)))
+    assert x.grad is not None and not x.grad.any()
+    x.grad = None
+    compiled(x).backward(torch.ones(3).to_sparse())
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.to_dense(), x.detach().sin() + x.detach().cos())
+    assert torch.equal(compiled(torch._efficientzerotensor((3,))), torch.ones(3))

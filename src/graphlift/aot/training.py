@@ -173,7 +173,8 @@ def _backward(layout: Layout, backwards: Backwards, again: Again) -> Callable[..
             _let_go(ctx)
         if torch.is_grad_enabled():
             return again(ctx, came, saved)
-        if late is not None and late.changed(ctx.late):
+        sparse = any(t is not None and t.layout is not torch.strided for t in came)
+        if sparse or (late is not None and late.changed(ctx.late)):
             return again.as_captured(ctx, came, saved)
         return (*backwards(came, saved, ctx.sizes, (), wanted), *sizes)
 
@@ -294,6 +295,10 @@ def _is_batch(t: Any) -> bool:
     return isinstance(t, Tensor) and (of.is_legacy_batchedtensor(t) or of.is_batchedtensor(t))
 
 
+def _is_unlike_memory(t: Tensor) -> bool:
+    return t.is_conj() or t.is_neg() or t._is_zerotensor()
+
+
 class Backwards:
     """The compiled backwards, made when first called: the whole one, and those of some gradients, to some inputs.
 
@@ -330,7 +335,7 @@ class Backwards:
         for n, (t, spec) in enumerate(zip(came, self._arriving, strict=True)):
             if t is not None:
                 here |= 1 << n
-                if t.stride() != spec.stride or t.is_conj() or t.is_neg():
+                if t.stride() != spec.stride or _is_unlike_memory(t):
                     came[n] = self._laid_out(t, spec, sizes)
         made = self._made.get((here, stops, wanted))
         if made is None:
@@ -349,6 +354,6 @@ class Backwards:
         if _is_batch(t):  # its strides are nobody's
             return t.contiguous()
         at = spec_at(spec, dict(zip(self._symbols, sizes, strict=True))) if sizes else spec
-        if t.stride() == at.stride and not (t.is_conj() or t.is_neg()):
+        if t.stride() == at.stride and not _is_unlike_memory(t):
             return t
-        return t.new_empty_strided(at.shape, at.stride).copy_(t)
+        return torch.empty_strided(at.shape, at.stride, dtype=t.dtype, device=t.device).copy_(t)

@@ -95,6 +95,9 @@ def _wrap_modelled(cap: Capture, value: torch.Tensor, source: Source) -> Tracker
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         cap.guard(TypeIs(source, type(value)))
         return OpaqueVar(value, source, "unsupported-tensor-subclass", f"layout {value.layout}")
+    if value._is_zerotensor():
+        cap.guard(TypeIs(source, type(value)))
+        return OpaqueVar(value, source, "unsupported-tensor-subclass", "zeros without memory")
     if refuses_history(value):
         cap.guard(TypeIs(source, type(value)))
         return OpaqueVar(

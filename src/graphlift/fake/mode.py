@@ -249,6 +249,7 @@ def require_plain(t: Tensor) -> None:
         or t.layout is not torch.strided
         or t.is_quantized
         or t.is_nested
+        or t._is_zerotensor()  # it has no memory
     ):
         raise Unsupported(type(t).__name__, f"a tensor of layout {t.layout} has no fake here")
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
