@@ -143,11 +143,25 @@ def of_objects(x: Tensor) -> Any:
     return random.choice([torch.sin, torch.relu])(x)
 
 
-@program(2)
+@program(1)
 def seeded_between(x: Tensor) -> Any:
     x = x * random.random()
     random.seed(7)
+    NUMPY.seed(3)
+    return x * random.random() + NUMPY.rand()
+
+
+@program(2)
+def seeded_with_text(x: Tensor) -> Any:
+    x = x * random.random()
+    random.seed("seven")
     return x * random.random()
+
+
+@program(1)
+def only_seeded(x: Tensor) -> Any:
+    random.seed(7)
+    return x.cos()
 
 
 @program(1)

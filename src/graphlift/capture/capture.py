@@ -168,7 +168,7 @@ class Capture:
         #: Text that shows tensors, by the id of its tracker; calls put off until the graph has run.
         self.texts: dict[int, LateText] = {}
         self.put_off: list[PutOff] = []
-        self.draws: dict[Symbol, Draw] = {}  # numbers that each call draws before the graph
+        self.draws: dict[Any, Draw] = {}  # numbers that each call draws before the graph, by their symbols
         self.questions = Questions()
         self.history_asked = 0  # how often it was asked whether gradients are recorded
         self.copied: dict[int, list[TensorVar]] = {}  # tensors that went into a deep copy, by its memo

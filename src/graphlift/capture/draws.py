@@ -21,7 +21,7 @@ from .capture import Capture, NotConst
 from .graph import GraphBuilder
 from .residual import Residual
 from .rules import rule
-from .trackers import Args, ConstVar, FloatVar, Kwargs, ObjectVar, SizeVar, Tracker
+from .trackers import NONE, Args, ConstVar, FloatVar, Kwargs, ObjectVar, SizeVar, Tracker
 
 _FLOATS = "random uniform triangular betavariate expovariate gammavariate gauss normalvariate vonmisesvariate"
 _NUMPY_FLOATS = (
@@ -49,7 +49,7 @@ _LARGEST = 2**62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """``fn(generator, *args, **kwargs)``, and what the number is called in the replacement."""
+    """``fn(generator, *args, **kwargs)``, and what the number is called in the replacement (nothing: a seed is set)."""
 
     name: str
     fn: Any
@@ -60,7 +60,7 @@ class Draw:
     def line(self, residual: Residual) -> str:
         named = [f"{name}={residual.expr(arg)}" for name, arg in self.kwargs.items()]
         given = ", ".join([residual.expr(arg) for arg in (self.generator, *self.args)] + named)
-        return f"{self.name} = {residual.constant(self.fn)}({given})"
+        return f"{self.name or '_'} = {residual.constant(self.fn)}({given})"
 
 
 def saved_states(residual: Residual) -> list[str]:
@@ -84,17 +84,13 @@ _STATES: dict[type, tuple[Any, Any]] = {
 def draw(cap: Capture, fn: Any, args: Args, kwargs: Kwargs, largest: int = 0) -> Tracker:
     """``fn(*args, **kwargs)``, where ``fn`` is a method of a generator, the first argument."""
     name = fn.__name__
-    generator = cap.realize(args[0]) if args else None
-    if (
-        type(generator) is not ObjectVar
-        or generator.cls not in _STATES
-        or generator.source is None
-        or type(cap.builder) is not GraphBuilder
-        or cap.policy is None
-        or not cap.policy.allowed
-        or cap.in_cached
-    ):
-        raise Break("c-function", f"{name}() of a random generator here", at_once=True)
+    generator = _generator(cap, name, args)
+    if cap.policy is None or not cap.policy.allowed:
+        raise Break(
+            "c-function",
+            f"{name}() of a random generator, for a backend of sizes that are numbers",
+            at_once=True,
+        )
     varies = name in _OF_VARYING and generator.cls is random.Random and not kwargs
     given = [_known_before(cap, arg, varies) for arg in args[1:]]
     named = {key: _known_before(cap, arg, False) for key, arg in kwargs.items()}
@@ -112,6 +108,34 @@ def draw(cap: Capture, fn: Any, args: Args, kwargs: Kwargs, largest: int = 0) ->
     cap.fake_mode.sizes = cap.sizes
     cap.draws[_number(result)] = Draw(f"r{number}", fn, generator, tuple(given), named)
     return result
+
+
+def _generator(cap: Capture, name: str, args: Args) -> ObjectVar:
+    """The first argument: a generator of the program's that is there before the graph. Raises: Break."""
+    generator = cap.realize(args[0]) if args else None
+    if (
+        type(generator) is not ObjectVar
+        or generator.cls not in _STATES
+        or generator.source is None
+        or type(cap.builder) is not GraphBuilder
+        or cap.in_cached
+    ):
+        raise Break("c-function", f"{name}() of a random generator here", at_once=True)
+    return generator
+
+
+def seed(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
+    """``generator.seed(n)``: what is drawn before and after it is drawn in this order."""
+    generator = _generator(cap, "seed", args)
+    given = _known_before(cap, args[1], False) if len(args) == 2 and not kwargs else NONE
+    if type(_number(given)) is not int:
+        raise Break(
+            "c-function", "seed() of a random generator with something other than an integer", at_once=True
+        )
+    if _sample(generator.cls, "seed", [_number(given)], {}) is _FAILED:
+        raise Break("c-function", "seed() of a random generator, which raises", at_once=True)
+    cap.draws[object()] = Draw("", fn, generator, (given,), {})
+    return NONE
 
 
 def _known_before(cap: Capture, tracker: Tracker, varies: bool) -> Tracker:
@@ -136,11 +160,14 @@ def _number(tracker: Tracker) -> Any:
 
 
 def _sample(cls: type, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What a generator of ours gives for these arguments; None where it raises, as the program's then does."""
+    """What a generator of ours gives for these arguments; `_FAILED` where it raises, as the program's then does."""
     try:
         return getattr(cls(0), name)(*args, **kwargs)
     except Exception:
-        return None
+        return _FAILED
+
+
+_FAILED = object()
 
 
 def _all_are(kind: type, items: Any) -> bool:
@@ -182,8 +209,10 @@ def _registered(fn: Any) -> None:
 for _name in (*_FLOATS.split(), *_INTEGERS):
     _registered(getattr(random.Random, _name))
 
+rule(random.Random.seed)(lambda cap, args, kwargs: seed(cap, random.Random.seed, args, kwargs))
+
 #: numpy's, by the function's name: they are objects of Cython's.
-_OF_NUMPY = frozenset((*_NUMPY_FLOATS.split(), "randint"))
+_OF_NUMPY = frozenset((*_NUMPY_FLOATS.split(), "randint", "seed"))
 
 
 def draw_of_numpy(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs) -> Tracker | None:
@@ -192,4 +221,4 @@ def draw_of_numpy(cap: Capture, fn: ObjectVar, args: Args, kwargs: Kwargs) -> Tr
     if name not in _OF_NUMPY or fn.obj is not vars(np.random.RandomState).get(name) or fn.source is None:
         return None
     cap.guard(IdIs(fn.source, fn.obj))
-    return draw(cap, fn.obj, args, kwargs)
+    return (seed if name == "seed" else draw)(cap, fn.obj, args, kwargs)
