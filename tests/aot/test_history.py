@@ -353,3 +353,24 @@ def test_no_second_derivative_of_what_was_changed_since(backend: str, several: b
     assert ask(f)[0] == (2 if several else 1)
     with pytest.raises(RuntimeError, match="second derivative .* changed in place"):
         ask(graphlift.compile(f, backend=backend))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "auto"])
+def test_views_of_a_leaf_that_is_a_view_and_is_written(backend: str) -> None:
+    """To autograd they are views of the leaf's base, whose history they have once the memory was written."""
+
+    def f(x: Tensor) -> Tensor:
+        v = x[0]
+        with torch.no_grad():
+            x.mul_(2)
+        return torch.stack([v, x.sin()[0]])
+
+    def ran(f: Callable[[Tensor], Tensor], view: bool) -> Tensor | None:
+        x = torch.ones(6).view(2, 3) if view else torch.ones(2, 3)
+        x.requires_grad_()
+        f(x).sum().backward()
+        return x.grad
+
+    compiled = graphlift.compile(f, backend=backend)
+    for view in (False, True, False):
+        torch.testing.assert_close(ran(compiled, view), ran(f, view))

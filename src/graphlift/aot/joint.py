@@ -634,6 +634,8 @@ class _Outputs:
                 continue
             if not written:
                 continue
+            if was_leaf and home.viewed and given.real[i]._is_view():  # views lead to its base's history now
+                raise FallBack("alias-history", "a leaf that is a view is written")
             hidden = given.versions[i] is not None and version_of(fake) == given.versions[i]
             self._slot_of[-1 - i] = slot = len(self.slots)
             self.slots.append(fake)

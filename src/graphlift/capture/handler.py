@@ -512,8 +512,11 @@ def _finish(
     compiled = None
     timings = {"capture": capture_seconds}
     head: list[str] = []
-    drawn = [draw.line(residual) for draw in cap.draws.values()]
     params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
+    drawn = [draw.line(residual) for draw in cap.draws.values()]
+    eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
+    before = [text for call in cap.repeated if (text := call.before(residual, eagerly))]
+    after = [text for call in cap.repeated if (text := call.after(residual))]
     if cap.builder.op_count or residual.outputs:
         gm = cap.builder.finish(residual.outputs, cap.restore_calls)
         # Compiled, it would have one node in autograd's graph; the program is about to look at eager's.
@@ -546,11 +549,7 @@ def _finish(
             head = _running_again([*drawn, *head], residual, _as_arguments(code, params))
             drawn = []
         head += residual.retyped
-    head = [*drawn, *head]
-    if cap.repeated:
-        eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
-        head = [*filter(None, [call.before(residual, eagerly) for call in cap.repeated]), *head]
-        head += filter(None, [call.after(residual) for call in cap.repeated])
+    head = [*before, *drawn, *head, *after]
     state: list[str] = []
     if cap.restore_calls:
         state = [
@@ -713,6 +712,12 @@ def _writable_guards(cap: Capture) -> list[Any]:
             guards.append(gives(view, base is None, text))
             if tensor.requires_grad:
                 guards.append(gives(Call(_LEAF[0], source), False, text))
+        elif changed and tensor.requires_grad and not isinstance(tensor, torch.nn.Parameter):
+            # Views of a leaf that is a view lead to its base's history once they were written.
+            with untouched(tensor):
+                whole = tensor._base is None
+            text = f"({source.name()}._base is None) is {whole}"
+            guards.append(gives(Call(operator.is_, Call(_BASE, source), None), whole, text))
     return guards
 
 
