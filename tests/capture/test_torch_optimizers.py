@@ -101,7 +101,7 @@ def test_train_step_adam(mo, x):
     return loss.detach()
 
 
-@torch_program(opt(torch.optim.SGD, lr=0.1), X, breaks="unsupported-attribute")
+@torch_program(opt(torch.optim.SGD, lr=0.1), X)
 def test_scheduler(mo, x):
     m, o = mo
     s = torch.optim.lr_scheduler.StepLR(o, 1)
