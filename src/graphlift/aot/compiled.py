@@ -19,6 +19,7 @@ from ..capture.checkpoint_rules import regions_of, with_checkpoints
 from ..collector import collector_paused
 from ..fake import FakeTensor
 from ..fake.ops import aten
+from ..fake.spec import make_spec
 from .absent import without
 from .again import Again
 from .emit import Input, emit, example_of
@@ -28,6 +29,7 @@ from .late import Late, late_of
 from .listing import ListingRecorder
 from .nodes import Node, Nodes, add_nodes
 from .partition import Split, partition
+from .passes import is_dense
 from .plan import FallBack, FromSlot, Surroundings
 from .record import Decompositions, Recorder
 from .release import EVERYTHING, Release, freed_as_one, tangents_that_need
@@ -415,7 +417,7 @@ class _Handover:
             elif k is not None and k >= count + len(joint.around.bases):
                 self.saved_constants.append(v)
             elif k is not None:
-                self._save(_cloned(self, v), v)
+                self._save_copy(v)
             elif v in slot_of:
                 self.saved_slots.append((slot_of[v], v))
             elif v in root_slot:
@@ -427,13 +429,36 @@ class _Handover:
         self.saved_slots.append((len(self.forward_outputs), v))
         self.forward_outputs.append(produced)
 
+    def _save_copy(self, v: Value) -> None:
+        """A copy of a tensor with holes, or of one that overlaps itself, is of the memory that it spans."""
+        spec, forward = v.spec, self.forward
+        if is_dense(spec.shape, spec.stride) or 0 in spec.shape:
+            self._save(_cloned(self, v), v)
+            return
+        span = spec.span() - spec.offset
+        op = Op(aten.as_strided.default, (v, (span,), (1,)), {}, 0, None)
+        flat = make_spec((span,), (1,), spec.offset, spec.dtype, spec.device, conj=spec.conj, neg=spec.neg)
+        seen = Value(flat, op)
+        op.outs.append(seen)
+        forward.append(op)
+        copy = _cloned(self, seen)
+        stand_in = Value(flat)
+        self._read_through(v, stand_in)
+        self.saved_slots.append((len(self.forward_outputs), stand_in))
+        self.forward_outputs.append(copy)
+
     def _save_through_output(self, v: Value, output: Value, slot: int) -> None:
         """`v`'s memory is handed to the user as `output`: keep that tensor, so that changing it is noticed."""
         mine, theirs = v.spec, output.spec
         if (mine.numel(), mine.dtype, mine.conj) != (theirs.numel(), theirs.dtype, theirs.conj):
-            self._save(_cloned(self, v), v)
+            self._save_copy(v)
             return
         stand_in = Value(output.spec)
+        self._read_through(v, stand_in)
+        self.saved_slots.append((slot, stand_in))
+
+    def _read_through(self, v: Value, stand_in: Value) -> None:
+        """The backward reads `v` as a view of a saved tensor that spans its memory."""
         op = Op(aten.as_strided.default, (stand_in, v.spec.shape, v.spec.stride, 0), {}, 1, None)
         new = Value(v.spec, op)
         op.outs.append(new)
@@ -441,7 +466,6 @@ class _Handover:
         self.backward = [op, *[rewritten(b, env) for b in self.backward]]
         grads = self.joint.trace.grads
         self.joint.trace.grads = [env.get(g, g) if g is not None else None for g in grads]
-        self.saved_slots.append((slot, stand_in))
 
     @functools.cached_property
     def layout(self) -> Layout:
