@@ -118,6 +118,15 @@ def test_cached_functions_of_sizes(name: str) -> None:
         assert len(backend.graphs) == 2
 
 
+def test_what_a_cached_function_is_compared_with_is_no_input_of_the_graph() -> None:
+    order = [[1, 0]]
+    scope = {"G_f": functools.lru_cache(4)(lambda shape: ([order[0][0], order[0][1]], shape[0]))}
+    exec("def f(x):\n    moved, n = G_f(x.shape)\n    return x.permute(moved) * n", scope)
+    compiled = graphlift.compile(scope["f"], backend="auto")
+    for n in (3, 4, 5):
+        assert torch.equal(compiled(torch.ones(n, 2)), torch.full((2, n), float(n)))
+
+
 #: Text of tensors, and calls that may be put off: (body, what stands before it, graphs; graphs where calls are put off).
 SHOWN = {
     "returned": ("q = f'{y} and {y.sum():.2f} {x!r}' + str(y)", "", 1, 1),
