@@ -91,8 +91,9 @@ class Layout:
 
     @property
     def unsaved(self) -> list[int]:
-        """The inputs of which only a second derivative would see that they changed."""
-        return [k for k in range(len(self.leaves)) if k not in self.saved_inputs]
+        """The inputs of which only a second derivative would see that they changed, and is not meant to."""
+        seen = {*self.saved_inputs, *(self.late.inputs if self.late is not None else ())}
+        return [k for k in range(len(self.leaves)) if k not in seen]
 
     @property
     def edges(self) -> list[int]:
