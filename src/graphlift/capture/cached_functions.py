@@ -206,11 +206,10 @@ def _key_of_sizes(cap: Capture, tracker: Tracker) -> Any:
     tracker = cap.realize(tracker)
     if not _varies(cap, tracker):
         try:
-            return type(value := known_object(cap, tracker)), id(value) if type(
-                value
-            ) not in PLAIN_CONSTANTS else value
+            value = known_object(cap, tracker)
         except NotConst:
             raise Break("c-function", "a cached function with arguments that are not constants") from None
+        return type(value), value if type(value) in PLAIN_CONSTANTS else id(value)
     if type(tracker) is SizeVar:
         if any(symbol not in cap.size_sources for symbol in free(tracker.expr)):
             raise Break("c-function", "a cached function of a size that is found out in the region")
@@ -255,11 +254,8 @@ def _template(residual: Residual, tracker: Tracker) -> str:
         return _argument(residual, tracker)
     parts = [_template(residual, item) for _, item in _items(tracker)]
     if type(tracker) is DictVar:
-        return (
-            "{"
-            + "".join([f"{key!r}: {part}, " for key, part in zip(tracker.known, parts, strict=True)])
-            + "}"
-        )
+        items = [f"{key!r}: {part}" for key, part in zip(tracker.known, parts, strict=True)]
+        return f"{{{', '.join(items)}}}"
     text = "".join([f"{part}, " for part in parts])
     return f"({text})" if type(tracker) is TupleVar else f"[{text}]"
 
