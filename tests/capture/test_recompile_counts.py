@@ -181,3 +181,48 @@ def test_questions_about_what_is_made_of_constants_need_no_guard() -> None:
 
     assert compiled_counts(fn, [(torch.randn(n),) for n in LENGTHS]) == [1, 2, 2, 2, 2]
     assert not any(type(guard) is Predicate for check, _ in entries(fn.__code__) for guard in check.guards)
+
+
+class Numbered:
+    """What C functions ask for a number, which varies."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __index__(self) -> int:
+        return self.size % 3
+
+    def __len__(self) -> int:
+        return self.size % 5 + 1
+
+    def __getitem__(self, index: int) -> int:
+        if index >= len(self):
+            raise IndexError
+        return index + self.size
+
+    def __length_hint__(self) -> int:
+        return self.size
+
+
+ASKING: dict[str, Callable[[Numbered, list[int]], Any]] = {
+    "counted": lambda d, ints: ints.count([4, 5, 6][d]),
+    "indexed": lambda d, ints: ((1, 2, 3)[d], "abcdef"[d:], range(9)[d], hex(d)),
+    "inserted": lambda d, ints: ints.insert(d, 3) or ints,
+    "extended": lambda d, ints: ints.extend(d) or ints,
+    "repeated": lambda d, ints: (ints * d, "a" * d),
+    "sorted": lambda d, ints: (sorted(d), list(reversed(d)), max(d)),
+    "made": lambda d, ints: (tuple(d), dict(zip("abcdefg", d, strict=False)), bytes(d)),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_numbers_that_special_methods_give_to_c_functions(name: str) -> None:
+    def f(x: torch.Tensor, size: int) -> Any:
+        try:
+            return x + 1, ASKING[name](Numbered(size), [4, 5])
+        except Exception as error:
+            return str(error)
+
+    compiled = graphlift.compile(f, backend="eager")
+    for size in (2, 10, 18, 7, 5):
+        assert str(compiled(torch.ones(2), size)) == str(f(torch.ones(2), size))

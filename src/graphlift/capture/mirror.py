@@ -539,9 +539,14 @@ def _special(name: str, breaks_on_tensors: bool = False) -> Callable[..., Any]:
         obj = cap.realize(obj)
         if type(obj) is TensorVar and breaks_on_tensors:
             raise Break("tensor-item", f"{name} of a tensor")
-        return call_special(cap, cap.plain(obj), name, list(args))
+        return _plain(cap, call_special(cap, cap.plain(obj), name, list(args)))
 
     return _forwarded(step)
+
+
+def _plain(cap: Capture, found: Any) -> Any:
+    """What C code takes from a special method for a number: one that varies is the number that it is."""
+    return cap.plain(found) if isinstance(found, Tracker) else found
 
 
 def _next(self: Stand) -> Any:
@@ -583,7 +588,7 @@ def _power(cap: Capture, base: Tracker, exponent: Tracker, *modulus: Tracker) ->
 def _methods() -> dict[str, Any]:
     table: dict[str, Any] = {
         "__bool__": _forwarded(truth),
-        "__len__": _forwarded(length),
+        "__len__": _forwarded(lambda cap, obj: _plain(cap, length(cap, obj))),
         "__iter__": _forwarded(get_iter),
         "__next__": _next,
         "__contains__": _forwarded(contains),
