@@ -199,7 +199,7 @@ def _raw(value: Any) -> list[Any]:
 
 def number(value: Any) -> Any:
     """A plain value with its type, such that nan equals nan and -0.0 is not 0.0."""
-    return type(value).__name__, repr(value)
+    return type(value).__name__, hex(value) if type(value) is int else repr(value)  # decimals may be too long
 
 
 def text(value: str) -> str:
