@@ -5,6 +5,7 @@ Each is called as part of a training step with all its sizes marked dynamic; res
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -138,3 +139,19 @@ def test_one_compilation_with_its_backward(name: str) -> None:
         args = inputs(*size)
         same(step(compiled, args), step(fn, args))
     assert len(backend.graphs) == 1
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_spectra_are_no_views(dynamic: bool | None) -> None:
+    """`torch.stft` turns what it made in place: the result is a tensor of its own, as in eager."""
+    window = torch.hann_window(16)
+
+    def spectrum(x: torch.Tensor) -> torch.Tensor:
+        return torch.stft(x, 16, window=window, return_complex=True)
+
+    compiled = graphlift.compile(spectrum, backend="aot_eager", dynamic=dynamic)
+    for shape in ((100,), (2, 100), (3, 120), (130,)):
+        x = torch.linspace(0, 1, 390).sin()[: math.prod(shape)].view(shape).requires_grad_()
+        ours, theirs = compiled(x), spectrum(x)
+        torch.testing.assert_close(ours, theirs)
+        assert ours.stride() == theirs.stride() and not ours._is_view() and not theirs._is_view()

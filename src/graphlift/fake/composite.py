@@ -164,7 +164,7 @@ def _stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:
-    """Transforms of windows, in place of what C++ makes of the sizes and turns round in place."""
+    """Transforms of windows, in place of what C++ makes of the sizes."""
     hop = n_fft // 4 if hop_length is None else hop_length
     width = n_fft if win_length is None else win_length
     length = input.shape[-1] + (n_fft // 2 * 2 if center else 0) if input.dim() in (1, 2) else 0
@@ -184,8 +184,8 @@ def _stft(
     left = (n_fft - width) // 2
     pieces = pieces * F.pad(window, (left, n_fft - width - left))
     way = 1 if normalized else 0
-    result: Tensor = aten._fft_r2c(pieces, [2], way, onesided is not False).transpose(1, 2)
-    return result if input.dim() == 2 else result.squeeze(0)
+    result: Tensor = aten._fft_r2c(pieces, [2], way, onesided is not False).transpose_(1, 2)
+    return result if input.dim() == 2 else result.squeeze_(0)
 
 
 def _cov(
