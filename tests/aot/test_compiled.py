@@ -510,3 +510,18 @@ def test_zeros_without_memory_and_sparse_gradients(backend: str) -> None:
     assert x.grad is not None
     torch.testing.assert_close(x.grad.to_dense(), x.detach().sin() + x.detach().cos())
     assert torch.equal(compiled(torch._efficientzerotensor((3,))), torch.ones(3))
+
+
+def test_a_write_that_reads_the_conjugate_of_what_it_writes() -> None:
+    """Rows are written one after another, as in eager, of which one is read as its conjugate."""
+
+    def f(x: Tensor) -> Tensor:
+        row = x.conj().select(0, 1)
+        x[..., :1] = row[..., :1]
+        return x * 1
+
+    given = torch.tensor([[1 + 2j, 3], [4 + 5j, 6], [7 - 8j, 9]])
+    for backend in ("aot_eager", "auto"):
+        ours, theirs = given.clone(), given.clone()
+        assert torch.equal(graphlift.compile(f, backend=backend)(ours), f(theirs))
+        assert torch.equal(ours, theirs)

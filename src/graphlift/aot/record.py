@@ -583,6 +583,8 @@ def _writes_generic(
             base = a.home.base.spec
             if a.spec.dtype != base.dtype:
                 raise Unsupported(info.name, "writes through a view of another dtype")
+            if (a.spec.conj, a.spec.neg) != (base.conj, base.neg):
+                raise Unsupported(info.name, "writes with a conjugate of what it writes")
             offset = a.spec.offset - a.home.first.spec.offset + base.offset
             aliases.append([order.index(id(a.home)), list(a.spec.shape), list(a.spec.stride), offset])
             return ("alias", len(aliases) - 1)
