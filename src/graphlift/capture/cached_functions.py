@@ -151,18 +151,27 @@ def call_cached(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
     except NotConst:
         text = f"cached function {_name(fn)} with arguments that are not constants"
         raise Break("c-function", text) from None
-    if weakref.ref(fn) in UNSTABLE:
-        raise Break("c-function", f"cached function {_name(fn)}, whose result changes", at_once=True)
+    _require_stable(fn)
     try:
         key = (id(fn), functools._make_key(real, named, True))
         known = cap.cached.get(key)
     except TypeError as error:
         raise Raised(cap.exception_var(error)) from None
     known = known or _found(cap, fn, args, kwargs, real, named, key)
-    found, expected, call = cap.cached[key] = known
+    found, expected, again = cap.cached[key] = known
     if not cap.in_cached:
-        cap.repeated.append(Repeated(fn, tuple(args), kwargs, expected, call))
+        cap.repeated.append(Repeated(fn, tuple(args), kwargs, expected, again))
     return found
+
+
+def _require_stable(fn: Any) -> None:
+    if weakref.ref(fn) in UNSTABLE:
+        raise Break("c-function", f"cached function {_name(fn)}, whose result changes", at_once=True)
+
+
+def _guard_stable(cap: Capture, fn: Any) -> None:
+    stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
+    cap.guard(gives(stable, False, f"{_name(fn)} gives what it gave"))
 
 
 def _varies(cap: Capture, tracker: Tracker) -> bool:
@@ -181,8 +190,7 @@ def _of_sizes(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
     What the function gives is in the cache too: it may neither be changed nor leave the region.
     """
     what = f"cached function {_name(fn)}"
-    if weakref.ref(fn) in UNSTABLE:
-        raise Break("c-function", f"{what}, whose result changes", at_once=True)
+    _require_stable(fn)
     given = [_key_of_sizes(cap, arg) for arg in (*args, *kwargs.values())]
     key = (id(fn), tuple(given), len(args), tuple(kwargs))
     if key not in cap.cached:
@@ -194,8 +202,7 @@ def _of_sizes(cap: Capture, fn: Any, args: Args, kwargs: Kwargs) -> Tracker:
                 cap.stays_inside(container, step)
             cap.looked_at.append((what, held, step))
         cap.cached[key] = found, (found, will_give), call_disabled
-        stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
-        cap.guard(gives(stable, False, f"{_name(fn)} gives what it gave"))
+        _guard_stable(cap, fn)
     found, expected, again = cap.cached[key]
     if not cap.in_cached:
         cap.repeated.append(Repeated(fn, tuple(args), kwargs, expected, again))
@@ -271,9 +278,8 @@ def _found(
     except LookupError:
         raise Break("c-function", f"{what}, whose cache does not show") from None
     limit, plain = fn.cache_parameters()["maxsize"], held is not _ABSENT and _is_immutable(held)
-    stable = Call(operator.contains, UNSTABLE, weakref.ref(fn))
     if plain and limit is None and not cap.in_cached:
-        cap.guard(gives(stable, False, f"{_name(fn)} gives what it gave"))
+        _guard_stable(cap, fn)
         return cap.from_python(held), (held, holds), call_disabled
     if plain or held is _ABSENT:
         try:
@@ -283,7 +289,7 @@ def _found(
                 raise
         else:
             if value is not _ABSENT:
-                cap.guard(gives(stable, False, f"{_name(fn)} gives what it gave"))
+                _guard_stable(cap, fn)
                 return found, (value, will_give), call_disabled
             if held is _ABSENT:
                 if cap.in_cached or (limit is not None and fn.cache_info().currsize >= limit):
