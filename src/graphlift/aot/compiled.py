@@ -431,7 +431,7 @@ class _Handover:
 
     def _save_copy(self, v: Value) -> None:
         """A copy of a tensor with holes, or of one that overlaps itself, is of the memory that it spans."""
-        spec, forward = v.spec, self.forward
+        spec = v.spec
         if is_dense(spec.shape, spec.stride) or 0 in spec.shape:
             self._save(_cloned(self, v), v)
             return
@@ -440,12 +440,10 @@ class _Handover:
         flat = make_spec((span,), (1,), spec.offset, spec.dtype, spec.device, conj=spec.conj, neg=spec.neg)
         seen = Value(flat, op)
         op.outs.append(seen)
-        forward.append(op)
-        copy = _cloned(self, seen)
+        self.forward.append(op)
         stand_in = Value(flat)
         self._read_through(v, stand_in)
-        self.saved_slots.append((len(self.forward_outputs), stand_in))
-        self.forward_outputs.append(copy)
+        self._save(_cloned(self, seen), stand_in)
 
     def _save_through_output(self, v: Value, output: Value, slot: int) -> None:
         """`v`'s memory is handed to the user as `output`: keep that tensor, so that changing it is noticed."""

@@ -514,9 +514,12 @@ def _finish(
     head: list[str] = []
     params = [f"a{i}_{re.sub(r'[^0-9a-zA-Z_]', '_', name)}" for i, name in enumerate(argument_names(code))]
     drawn = [draw.line(residual) for draw in cap.draws.values()]
-    eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
-    before = [text for call in cap.repeated if (text := call.before(residual, eagerly))]
-    after = [text for call in cap.repeated if (text := call.after(residual))]
+    before: list[str] = []
+    after: list[str] = []
+    if cap.repeated:  # what they load comes behind the graph's inputs
+        eagerly = f"{residual.constant(call_disabled)}({', '.join(('__func', *_as_arguments(code, params)))})"
+        before = [text for call in cap.repeated if (text := call.before(residual, eagerly))]
+        after = [text for call in cap.repeated if (text := call.after(residual))]
     if cap.builder.op_count or residual.outputs:
         gm = cap.builder.finish(residual.outputs, cap.restore_calls)
         # Compiled, it would have one node in autograd's graph; the program is about to look at eager's.
@@ -716,9 +719,14 @@ def _writable_guards(cap: Capture) -> list[Any]:
             # Views of a leaf that is a view lead to its base's history once they were written.
             with untouched(tensor):
                 whole = tensor._base is None
-            text = f"({source.name()}._base is None) is {whole}"
-            guards.append(gives(Call(operator.is_, Call(_BASE, source), None), whole, text))
+            guards.append(_has_base(source, not whole))
     return guards
+
+
+def _has_base(source: Any, has: bool) -> Any:
+    """Whether a tensor is a view."""
+    of_none = Call(operator.is_, Call(_BASE, source), None)
+    return gives(of_none, not has, f"({source.name()}._base is None) is {not has}")
 
 
 def _cast_guards(cap: Capture) -> list[Any]:
@@ -733,8 +741,7 @@ def _cast_guards(cap: Capture) -> list[Any]:
             leaf, whole = tensor.is_leaf, tensor._base is None
         guards.append(gives(Call(_LEAF[0], source), leaf, f"{source.name()}.is_leaf is {leaf}"))
         if leaf:
-            of_none = Call(operator.is_, Call(_BASE, source), None)
-            guards.append(gives(of_none, whole, f"({source.name()}._base is None) is {whole}"))
+            guards.append(_has_base(source, not whole))
     return guards
 
 
