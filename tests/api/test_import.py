@@ -23,15 +23,6 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def test_import_adds_under_150_ms_to_torch() -> None:
-    """The best of three: another program may have the processor or the disk meanwhile."""
-    code = (
-        "import time, torch; start = time.perf_counter(); import graphlift; "
-        "print((time.perf_counter() - start) * 1e3)"
-    )
-    assert any(float(run(code)) < 150 for _ in range(3))
-
-
 def test_the_door_and_compile_load_no_stage() -> None:
     code = (
         "import sys, torch; before = set(sys.modules); import graphlift; "
