@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphlift.codegen.llvm import Target, host_target, kernel_ir
+from graphlift.codegen.llvm.affine import Indices
 from graphlift.codegen.llvm.kernel import prepare
+from graphlift.codegen.llvm.schedule import choose
 from graphlift.codegen.llvm.split import split
 from graphlift.lower.interpret import interpret
 from graphlift.lower.ir import BufferSpec, Kernel, Loop, Node, Reduction, Store
@@ -279,6 +281,56 @@ def test_loads_that_lie_along_another_axis(
         out = torch.zeros(*batch, columns, rows, dtype=dtype)
         run_native(kernel, [given, other, out], target)
         assert torch.equal(out, expected)
+
+
+def columns_in_two_layouts(images: int, points: int, channels: int, dtype: torch.dtype) -> Kernel:
+    """Over the channels of each point: a sum, where the largest difference is, and what remains, last layout first.
+
+    Buffers: a picture in either layout, what remains in the second layout, the sums and positions of each point.
+    """
+    size = images * points * channels
+    first = index((points * channels, 1, points))
+    last = index((points * channels, channels, 1))
+    x, y = load(0, first, dtype), load(1, last, dtype)
+    loops = (
+        Loop((Reduction("sum", op("add", x, y), dtype), Reduction("argmax", op("sub", x, y), i64))),
+        Loop((), (Store(2, last, op("sub", op("add", x, y), reduced(0, 0, dtype))),)),
+    )
+    at = index((points, 1))
+    epilogue = (Store(3, at, reduced(0, 0, dtype)), Store(4, at, reduced(0, 1, i64)))
+    buffers = [BufferSpec(dtype, size, "in")] * 2 + [BufferSpec(dtype, size, "out")]
+    buffers += [BufferSpec(dtype, images * points, "out"), BufferSpec(i64, images * points, "out")]
+    return Kernel((images, points), (channels,), loops, epilogue, tuple(buffers))
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("points", "channels"), [(16, 16), (48, 32), (33, 17), (17, 100), (100, 40), (3, 64), (64, 5)]
+)
+def test_columns_of_pictures_in_two_layouts(
+    points: int, channels: int, dtype: torch.dtype, target: Target
+) -> None:
+    shape = (2, points, channels)
+    x = (torch.arange(2 * points * channels) * 7 % 13).view(shape).to(dtype)  # sums are exact
+    y = (torch.arange(2 * points * channels) * 5 % 11).view(shape).to(dtype)
+    rest, total, place = (
+        torch.zeros_like(x),
+        torch.zeros(2, points, dtype=dtype),
+        torch.zeros(2, points, dtype=i64),
+    )
+    kernel = columns_in_two_layouts(*shape, dtype)
+    run_native(kernel, [x.mT.contiguous(), y, rest, total, place], target)
+    wide = x.double() + y
+    expected = wide.sum(-1).to(dtype)
+    assert torch.equal(total, expected) and torch.equal(place, (x - y).argmax(-1))
+    assert torch.equal(rest, (wide - expected.double()[..., None]).to(dtype))
+
+
+def test_columns_of_pictures_in_two_layouts_go_by_tiles() -> None:
+    kernel = prepare(columns_in_two_layouts(2, 48, 32, f32))
+    schedule = choose(kernel, Target("avx2"), Indices(kernel.outer + kernel.inner))
+    assert schedule.columns and (schedule.vector, schedule.tile) == (1, 2)
 
 
 @both

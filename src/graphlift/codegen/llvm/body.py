@@ -15,13 +15,13 @@ import torch
 from graphlift.codegen.llvm.affine import Indices, fits_int32
 from graphlift.codegen.llvm.ops import MEMORY, REGISTER, Emitter
 from graphlift.codegen.llvm.rowcache import RowCache, choose_cached
-from graphlift.codegen.llvm.schedule import Schedule, axis_stride, choose, stores_of, walk
+from graphlift.codegen.llvm.schedule import Schedule, axis_stride, choose, loop_nodes, stores_of, walk
 from graphlift.codegen.llvm.sizes import Sizes
 from graphlift.codegen.llvm.target import Target
 from graphlift.codegen.llvm.text import ELEMENT_BITS, MANGLED, Builder, Value
 from graphlift.codegen.llvm.tiles import lies_across, turned, without_axis
 from graphlift.codegen.llvm.vmath import VectorMath
-from graphlift.lower.ir import Kernel, Node, Store
+from graphlift.lower.ir import Kernel, Loop, Node, Store
 from graphlift.shapes.expr import Expr, SizeLike
 
 _ROW_BUFFER = """declare ptr @malloc(i64)
@@ -76,6 +76,7 @@ class Body:
         self.row_buffers: list[tuple[str, str]] = []  # on the stack, in use
         self.tile_start: Value | None = None  # the task's first value of the tile axis
         self.turned: dict[Node, str] = {}  # what holds the current tile of a load, turned
+        self.unturned: dict[Store, str] = {}  # what takes the current tile of a store, before it is turned
         self.cache = RowCache()
         if not self.empty:
             self.cache = choose_cached(self.kernel, self.schedule, self.varies, self._reads_written)
@@ -345,7 +346,8 @@ class Body:
                 value if condition is None or other is None else b.select(condition, *b.unify(value, other))
             )
         if node in self.turned:
-            return self.emitter.from_memory(self._from_tile(node, kind), dtype)
+            row = self._current_row(self.turned[node], kind)
+            return self.emitter.from_memory(self._vector_load(row, kind, 4, None, b.depth, True), dtype)
         at = max(at, self.guard)
         active = self._both(b.splat(condition) if condition is not None else None, self.mask)
         if self.lane_stride(index) == 1:
@@ -382,34 +384,70 @@ class Body:
 
     # --- tiles -----------------------------------------------------------------------------------------------
 
-    def read_tiles(self, tile: int, start: Value) -> None:
-        """Read what lies along the tile axis, from ``start`` on, for all lanes, and keep it turned."""
+    def open_tiles(self, loop: Loop, tile: int, start: Value) -> None:
+        """Read what lies along the tile axis, from ``start`` on, for all lanes, and keep it turned; find room for
+        what is stored along it."""
         b = self.b
-        for node, _ in walk(self.kernel):
+        for node in loop_nodes(loop):
             if node.op != "load" or len(node.args) > 1 or node.attr in self.written:
                 continue
-            index = node.args[0]
-            stride = self.lane_stride(index)
-            if stride is None or not lies_across(stride, axis_stride(index, tile)):
-                continue
-            kind = MEMORY[self.kernel.buffers[node.attr].dtype]
-            first = b.inst("add", self.lane_zero(without_axis(index, tile), 0), start)
-            steps = [b.inst("mul", self._i64(stride), b.constant(k, "i64")) for k in range(b.lanes)]
-            rows = [
-                self._vector_at(node.attr, b.inst("add", first, step), kind, b.depth, True) for step in steps
-            ]
-            slot = self.turned[node] = b.alloca(f"[{b.lanes * b.lanes} x {kind}]")
-            for k, column in enumerate(turned(b, rows)):
-                pointer = b.emit("ptr", 0, f"getelementptr {kind}, ptr {slot}, i64 {k * b.lanes}")
-                b.effect(f"store {column.typed}, ptr {pointer.text}, align 4")
+            if self._lies_across(node.args[0], tile):
+                kind = MEMORY[self.kernel.buffers[node.attr].dtype]
+                rows = [
+                    self._vector_at(node.attr, at, kind, b.depth, True)
+                    for at in self._along(node.args[0], tile, start)
+                ]
+                self.turned[node] = self._put_tile(turned(b, rows))
+        for store in loop.stores:
+            if self._stored_last(store) and self._lies_across(store.index, tile):
+                kind = MEMORY[self.kernel.buffers[store.buffer].dtype]
+                self.unturned[store] = b.alloca(f"[{b.lanes * b.lanes} x {kind}]")
 
-    def _from_tile(self, node: Node, kind: str) -> Value:
+    def _stored_last(self, store: Store) -> bool:
+        """Whether nothing else reads or writes the buffer, so that a tile of it may be stored when it is complete."""
+        used = [node.attr for node, _ in walk(self.kernel) if node.op == "load"]
+        used += [other.buffer for other, _ in stores_of(self.kernel) if other is not store]
+        return store.mode == "set" and store.buffer not in used
+
+    def close_tiles(self, tile: int, start: Value) -> None:
+        """Turn what was stored along the tile axis, and store it."""
         b = self.b
+        for store, slot in self.unturned.items():
+            kind = MEMORY[self.kernel.buffers[store.buffer].dtype]
+            columns = [
+                self._vector_load(self._tile_row(slot, kind, self._i64(k)), kind, 4, None, b.depth, True)
+                for k in range(b.lanes)
+            ]
+            for at, row in zip(self._along(store.index, tile, start), turned(b, columns), strict=True):
+                pointer = self._address(store.buffer, at)
+                b.effect(f"store {row.typed}, ptr {pointer.text}, align {max(ELEMENT_BITS[kind] // 8, 1)}")
+        self.turned, self.unturned = {}, {}
+
+    def _lies_across(self, index: Node, tile: int) -> bool:
+        return lies_across(self.lane_stride(index), axis_stride(index, tile))
+
+    def _along(self, index: Node, tile: int, start: Value) -> list[Value]:
+        """Where each lane's part of a tile starts."""
+        b, stride = self.b, self.lane_stride(index)
+        assert stride is not None
+        first = b.inst("add", self.lane_zero(without_axis(index, tile), 0), start)
+        steps = [b.inst("mul", self._i64(stride), b.constant(k, "i64")) for k in range(b.lanes)]
+        return [b.inst("add", first, step) for step in steps]
+
+    def _put_tile(self, rows: list[Value]) -> str:
+        b, kind = self.b, rows[0].type
+        slot = b.alloca(f"[{b.lanes * b.lanes} x {kind}]")
+        for k, row in enumerate(rows):
+            b.effect(f"store {row.typed}, ptr {self._tile_row(slot, kind, self._i64(k)).text}, align 4")
+        return slot
+
+    def _tile_row(self, slot: str, kind: str, row: Value) -> Value:
+        at = self.b.inst("mul", row, self._i64(self.b.lanes))
+        return self.b.emit("ptr", 0, f"getelementptr {kind}, ptr {slot}, i64 {{0}}", at)
+
+    def _current_row(self, slot: str, kind: str) -> Value:
         assert self.schedule.tile is not None and self.tile_start is not None
-        row = b.inst("sub", self.axes[self.schedule.tile], self.tile_start)
-        at = b.inst("mul", row, self._i64(b.lanes))
-        pointer = b.emit("ptr", 0, f"getelementptr {kind}, ptr {self.turned[node]}, i64 {{0}}", at)
-        return self._vector_load(pointer, kind, 4, None, b.depth, True)
+        return self._tile_row(slot, kind, self.b.inst("sub", self.axes[self.schedule.tile], self.tile_start))
 
     def _gather(self, buffer: int, index: Node, u: int, active: Value | None, at: int, fixed: bool) -> Value:
         b = self.b
@@ -446,7 +484,11 @@ class Body:
             b.effect(f"store {raw.typed}, ptr {pointer.text}, align {align}")
             return
         value = b.splat(value)
-        if self.lane_stride(store.index) == 1:
+        if store in self.unturned:
+            raw = self.emitter.to_memory(value, dtype)
+            row = self._current_row(self.unturned[store], kind)
+            b.effect(f"store {raw.typed}, ptr {row.text}, align 4")
+        elif self.lane_stride(store.index) == 1:
             pointer = self._address(store.buffer, self.lane_zero(store.index, u))
             self._vector_store(store, pointer, value, align)
         elif store.mode == "add":

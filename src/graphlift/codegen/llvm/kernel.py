@@ -100,7 +100,7 @@ class KernelWriter(Body):
         counts = [(k, self.sizes[k]) for k in s.tasks]
         if s.block and s.vector is not None:
             counts.append((-1, block_count(self.sizes[s.vector], s.block)))
-        if s.tile is not None:
+        if s.tile is not None and not s.columns:
             counts.append((-2, block_count(self.sizes[s.tile], s.lanes)))
         counts = [(k, n) for k, n in counts if n != 1 or self.axes.setdefault(k, self._i64(0)) is None]
         rest = task
@@ -203,7 +203,8 @@ class KernelWriter(Body):
         self._epilogue([self._i64(0)])
 
     def _open_inner_axes(self) -> int:
-        axes = [k for k in range(len(self.kernel.outer), len(self.sizes)) if k != self.schedule.vector]
+        apart = (self.schedule.vector, self.schedule.tile)
+        axes = [k for k in range(len(self.kernel.outer), len(self.sizes)) if k not in apart]
         for k in axes:
             self.axes[k] = self.open_loop(self._i64(0), self._i64(self.sizes[k]), 1)
         return len(axes)
@@ -241,10 +242,17 @@ class KernelWriter(Body):
         self.guard = 0
 
     def _column_body(self, bases: list[Value]) -> None:
+        tile = self.schedule.tile
         for position, loop in enumerate(self.kernel.loops):
             folds = self._start_folds(position, loop, len(bases))
             opened = self._open_inner_axes()
+            if tile is not None:
+                self.tile_start = self.open_loop(
+                    self._i64(0), self._i64(self.sizes[tile]), self.schedule.lanes
+                )
+                opened += 1
             self._point(position, loop, bases)
+            self.tile_start = None
             for _ in range(opened):
                 self.close()
             for k, fold in enumerate(folds):
@@ -281,9 +289,9 @@ class KernelWriter(Body):
         if self.mask is None:
             whole = b.inst("icmp sle", end, self._i64(size), kind="i1")
             self.open_if(whole)
-            self.read_tiles(tile, start)
+            self.open_tiles(loop, tile, start)
             self._along_tile(position, loop, bases, start, end)
-            self.turned = {}
+            self.close_tiles(tile, start)
             self.close()
             if not isinstance(size, Expr) and size % lanes == 0:
                 return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -18,7 +18,7 @@ from graphlift.codegen.llvm.target import Target
 from graphlift.codegen.llvm.tiles import lies_across
 from graphlift.codegen.llvm.vmath import INLINE_FLOAT, SLEEF
 from graphlift.data import dataclass
-from graphlift.lower.ir import Kernel, Node, Store
+from graphlift.lower.ir import Kernel, Loop, Node, Store
 from graphlift.shapes.expr import Expr, SizeLike
 
 
@@ -29,9 +29,9 @@ class Schedule:
     ``block`` is how many elements of an outer vector axis make one task (0: the vector axis is an inner one, or
     there is none); ``scalar`` are outer axes looped over inside a task. ``columns`` says that lanes hold separate
     outer points with whole reductions each, so that nothing is folded across lanes. ``masked``: every step of the
-    vector axis is taken under a mask, so that there is one body only. ``tile``: an outer axis, of which a task has
-    ``lanes`` values and goes through them inside each step of the vector axis, as some loads lie along it. What is
-    chosen by sizes goes by the hints of those that vary.
+    vector axis is taken under a mask, so that there is one body only. ``tile``: an axis that some accesses lie along,
+    taken in steps of ``lanes`` with a loop over them inside each step of the vector axis: an outer one, of which a task
+    has one step, or an inner one of columns. What is chosen by sizes goes by the hints of those that vary.
     """
 
     lanes: int
@@ -165,6 +165,8 @@ def choose(kernel: Kernel, target: Target, indices: Indices) -> Schedule:
         return _finish(kernel, target, _pointwise(kernel, lanes, best))
     best_inner = max(reversed(inner), key=score, default=None)
     best_outer = max(reversed(outer), key=score, default=None)
+    if (chosen := _tiled_columns(kernel, lanes, accesses, score)) is not None:
+        return _finish(kernel, target, chosen)
     columns = best_inner is None or (best_outer is not None and score(best_outer) > score(best_inner) * 1.05)
     if columns and best_outer is not None:
         tasks = tuple(k for k in outer if k != best_outer)
@@ -178,16 +180,38 @@ def choose(kernel: Kernel, target: Target, indices: Indices) -> Schedule:
     return _finish(kernel, target, Schedule(lanes, best_inner, tuple(outer), unroll=unroll, masked=masked))
 
 
+def _tiled_columns(
+    kernel: Kernel, lanes: int, accesses: list[tuple[Node, float]], score: Callable[[int], float]
+) -> Schedule | None:
+    """Columns that go through an inner axis a tile at a time: where some accesses lie along the one, some along the
+    other, and no single axis serves both."""
+    sizes = [kernel.hint(size) for size in kernel.outer + kernel.inner]
+    split = len(kernel.outer)
+    long = [k for k, size in enumerate(sizes) if size >= lanes]
+    best, most = None, 1.1 * max(map(score, range(len(sizes))), default=0.0)
+    for vector in [k for k in long if k < split]:
+        for tile in [k for k in long if k >= split]:
+            across = sum(
+                weight
+                for index, weight in accesses
+                if lies_across(axis_stride(index, vector), axis_stride(index, tile))
+            )
+            if across and score(vector) + 0.9 * across > most:
+                best, most = (vector, tile), score(vector) + 0.9 * across
+    if best is None or math.prod(sizes[:split]) < 4 * lanes:
+        return None
+    tasks = tuple(k for k in range(split) if k != best[0])
+    return Schedule(lanes, best[0], tasks, block=lanes, columns=True, tile=best[1])
+
+
 def _body_limit(kernel: Kernel) -> int:
     """How many copies of a loop body are worth their code size."""
-    cycles = max(
-        (sum(node_cycles(n) for n in _loop_nodes(kernel, k)) for k in range(len(kernel.loops))), default=1.0
-    )
+    cycles = max((sum(node_cycles(n) for n in loop_nodes(loop)) for loop in kernel.loops), default=1.0)
     return 4 if cycles <= 12 else 2 if cycles <= 60 else 1
 
 
-def _loop_nodes(kernel: Kernel, position: int) -> set[Node]:
-    loop = kernel.loops[position]
+def loop_nodes(loop: Loop) -> set[Node]:
+    """What a loop computes, but for the indices of its stores."""
     seen: set[Node] = set()
     stack = [r.value for r in loop.reductions] + [s.value for s in loop.stores]
     while stack:
@@ -268,7 +292,7 @@ def _finish(kernel: Kernel, target: Target, schedule: Schedule) -> Schedule:
     count = math.prod([sizes[k] for k in schedule.tasks])
     if schedule.block and schedule.vector is not None:
         count = count * block_count(sizes[schedule.vector], schedule.block)
-    if schedule.tile is not None:
+    if schedule.tile is not None and not schedule.columns:
         count = count * block_count(sizes[schedule.tile], schedule.lanes)
     per_point = sum(node_cycles(node) for node, in_loop in walk(kernel) if in_loop)
     per_row = sum(node_cycles(node) for node, in_loop in walk(kernel) if not in_loop)

@@ -1,6 +1,6 @@
-"""Loads that lie along another axis than the lanes do: turned in registers, a tile of the grid at a time.
+"""Accesses that lie along another axis than the lanes do: turned in registers, a tile of the grid at a time.
 
-In: how a load's index moves; the vectors of a tile. Out: whether it is turned; the vectors of the turned tile.
+In: how an index moves; the vectors of a tile. Out: whether it is turned; the vectors of the turned tile.
 Always: a tile has as many values of either axis as there are lanes, and all of them are points of the grid.
 """
 
@@ -13,7 +13,7 @@ from graphlift.shapes.expr import SizeLike
 
 
 def lies_across(along_lanes: SizeLike | None, along_tile: SizeLike | None) -> bool:
-    """Whether a load that moves by so much per step of either axis lies along the tile axis; the lanes of one that
+    """Whether an access that moves by so much per step of either axis lies along the tile axis; the lanes of one that
     moves by less are read whole."""
     return along_tile == 1 and along_lanes is not None and along_lanes not in (-1, 0, 1, 2)
 
