@@ -141,3 +141,18 @@ def test_a_failing_stage_falls_back_and_is_recorded(
     assert "stage broke" in records[0].fallbacks[0].error and "stage broke" in caplog.text
     with config.patch(strict=True), pytest.raises(BackendError, match=f"stage {stage} failed"):
         pipeline.compile_native(gm, [X])
+
+
+def test_a_backend_looked_up_can_be_wrapped() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+    inner = backends.lookup_backend("aot_eager")
+
+    def counting(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        graphs.append(gm)
+        return inner(gm, example_inputs)
+
+    x = torch.ones(3, requires_grad=True)
+    graphlift.compile(lambda x: (x * x).sum(), backend=counting)(x).backward()
+    assert len(graphs) == 1 and torch.equal(x.grad, torch.full((3,), 2.0))
+    with pytest.raises(UnknownBackend, match="aot_eger"):
+        backends.lookup_backend("aot_eger")

@@ -8,8 +8,9 @@ from graphlift.backends.registry import (
     BackendRow,
     ResolvedBackend,
     list_backends,
+    lookup_backend,
     register_backend,
     resolve,
 )
 
-__all__ = ["BackendRow", "ResolvedBackend", "list_backends", "register_backend", "resolve"]
+__all__ = ["BackendRow", "ResolvedBackend", "list_backends", "lookup_backend", "register_backend", "resolve"]

@@ -192,6 +192,14 @@ def resolve(
     )
 
 
+def lookup_backend(name: str) -> Backend:
+    """The callable `(GraphModule, example_inputs) -> callable` of a named backend, for callers that wrap it.
+
+    Raises UnknownBackend.
+    """
+    return _by_name(name, None, {}).compile
+
+
 def _by_name(name: str, mode: str | None, options: Mapping[str, Any]) -> ResolvedBackend:
     row = _BUILT_IN.get(name)
     if row is not None:

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 
 from graphlift.collector import collector_paused
-from graphlift.lower import batchnorm, pooling  # noqa: F401 (they fill the table)
+from graphlift.lower import batchnorm, pooling, resizing  # noqa: F401 (they fill the table)
 from graphlift.lower.build import build
 from graphlift.lower.emit import emit
 from graphlift.lower.ir import Plan

@@ -355,6 +355,8 @@ class Body:
             raw = self._vector_load(pointer, kind, align, active, at, fixed)
         elif self.lane_stride(index) in (-1, 2) and active is None:
             raw = self._picked(buffer, index, u, at, fixed)
+        elif active is None and (times := self._repeats(index)) > 1:
+            raw = self._repeated(buffer, index, u, times, at, fixed)
         else:
             raw = self._gather(buffer, index, u, active, at, fixed)
         value = self.emitter.from_memory(raw, dtype)
@@ -377,6 +379,27 @@ class Body:
             for k in starts
         ]
         return b.shuffle(vectors[0], vectors[-1], picks)
+
+    def _repeats(self, index: Node) -> int:
+        """How many lanes in a row have the same index, where it then moves by one; else 0."""
+        if index.op == "floordiv" and index.args[1].op == "const":
+            times, lanes = index.args[1].attr, self.schedule.lanes
+            whole = times > 0 and lanes % times == 0
+            return times if whole and self._lane_fact(index.args[0]) == (1, lanes) else 0
+        if index.op in ("add", "sub"):
+            one, other = index.args
+            if not self.varies(other):
+                return self._repeats(one)
+            return self._repeats(other) if index.op == "add" and not self.varies(one) else 0
+        return 0
+
+    def _repeated(self, buffer: int, index: Node, u: int, times: int, at: int, fixed: bool) -> Value:
+        b, kind = self.b, MEMORY[self.kernel.buffers[buffer].dtype]
+        pointer = self._address(buffer, self.lane_zero(index, u))
+        count, align = b.lanes // times, max(ELEMENT_BITS[kind] // 8, 1)
+        load = f"load <{count} x {kind}>, ptr {{0}}, align {align}"
+        few = b.emit(kind, count, load, pointer, at=at, unique=fixed)
+        return b.shuffle(few, few, [k // times for k in range(b.lanes)])
 
     def _vector_at(self, buffer: int, first: Value, kind: str, at: int, fixed: bool) -> Value:
         align = max(ELEMENT_BITS[kind] // 8, 1)
