@@ -1,4 +1,4 @@
-"""Upsampling to the nearest and adaptive pooling: kernels where sizes divide, ATen's elsewhere; forward and backward."""
+"""Nearest upsampling and adaptive pooling: kernels where sizes divide, ATen elsewhere; forward and backward."""
 
 from __future__ import annotations
 

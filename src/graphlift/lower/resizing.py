@@ -80,10 +80,12 @@ for _rank in (1, 2, 3):
 
 def _windows(shape: Sequence[SizeLike], count: Sequence[SizeLike]) -> tuple[int, ...] | None:
     """The sizes of the windows that divide the last axes into so many."""
-    sizes = [(n, k) for n, k in zip(shape[-len(count) :], count, strict=True)]
-    if not all(isinstance(n, int) and isinstance(k, int) and k and n % k == 0 for n, k in sizes):
-        return None
-    return tuple([n // k for n, k in sizes])  # type: ignore[operator]
+    found = []
+    for n, k in zip(shape[-len(count) :], count, strict=True):
+        if not isinstance(n, int) or not isinstance(k, int) or not k or n % k:
+            return None
+        found.append(n // k)
+    return tuple(found)
 
 
 @row("_adaptive_avg_pool2d")
