@@ -162,7 +162,7 @@ def _follow(module: CompiledModule, cls: type[nn.Module]) -> None:
 
 
 def _plain_class(cls: type) -> type[nn.Module]:
-    return cls.__dict__["_graphlift_plain"]  # type: ignore[no-any-return]
+    return cls._graphlift_plain  # type: ignore[attr-defined,no-any-return]
 
 
 def _next_call(cls: type) -> Callable[..., Any]:

@@ -9,10 +9,11 @@ import inspect
 import math
 import operator
 import types
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 import graphlift
 from graphlift.guards import Predicate
@@ -439,3 +440,16 @@ def test_variables_of_closures_deleted_twice(x, n):
     except UnboundLocalError as error:
         caught.append(str(error))
     return x + 1, caught, callable(read)
+
+
+ITEM = TypeVar("ITEM")
+
+
+@program()
+def test_annotations_are_subscripted(x: Tensor):
+    """As in `torch.utils._pytree.map_only`."""
+
+    def wrapper(fn: collections.abc.Callable[[ITEM], Any]) -> collections.abc.Callable[[Any], ITEM | None]:
+        return fn
+
+    return wrapper(torch.sin)(x), pytree.tree_map_only(Tensor, lambda leaf: leaf + 1, {"a": [x, 1], "b": x})

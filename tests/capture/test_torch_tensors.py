@@ -1138,3 +1138,17 @@ def test_tensor_of_tensors_that_require_grad(x):
 @torch_program(real(3), breaks="raises")
 def test_tensor_of_floats_as_integers(x):
     return torch.tensor([x[0], x[1]], dtype=torch.int64)
+
+
+@torch_program(X)
+def test_classes_that_stand_for_a_dtype(x):
+    made = torch.zeros(2, dtype=int), torch.full((2,), 1, dtype=float), torch.tensor([1], dtype=complex)
+    return x.to(bool).to(float), x.sum(dtype=float), x.new_ones(2, dtype=bool), made
+
+
+@torch_program(X)
+def test_a_class_that_is_no_dtype_to_torch(x):
+    try:
+        return x.type(float)
+    except ValueError as error:
+        return str(error)

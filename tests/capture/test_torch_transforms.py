@@ -248,6 +248,17 @@ LIB.impl("implicit", lambda x: x.sin() * 2, "CompositeImplicitAutograd")
 LIB.define("metaimpl(Tensor x) -> Tensor")
 LIB.impl("metaimpl", lambda x: x * 2, "CPU")
 LIB.impl("metaimpl", lambda x: torch.empty_like(x), "Meta")
+LIB.define("addto_(Tensor(a!) x, Tensor[] ys, Tensor(b!)? total, SymInt k) -> ()")
+
+
+def _addto(x, ys, total, k):
+    for y in ys:
+        x.add_(y, alpha=k)
+    if total is not None:
+        total.add_(x.sum())
+
+
+LIB.impl("addto_", _addto, "CPU")
 
 
 @torch.library.register_fake("gltest2::cpuonly2", lib=LIB) if False else (lambda f: f)
@@ -268,6 +279,14 @@ def test_custom_op_ns(x):
 @torch_program(X, breaks="unsupported-fake-op")
 def test_custom_op_nofake(x):
     return nofake(x + 1) * 2
+
+
+@torch_program(X)
+def test_custom_op_that_only_mutates_needs_no_fake(x):
+    y, total = x * 1, torch.zeros(())
+    torch.ops.gltest2.addto_(y[1:], [x[1:], y[:-1].clone()], total, 2)
+    torch.ops.gltest2.addto_(x, [y], None, k=1)
+    return y.sin(), total
 
 
 @torch_program(X)

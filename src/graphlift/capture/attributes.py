@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..frame import CompiledCallable
 from ..guards import (
     ABSENT,
     Attr,
@@ -386,7 +387,7 @@ def bind_descriptor(
 ) -> Tracker | None:
     """``raw.__get__(obj, cls)`` for an object found on the class."""
     kind = type(raw)
-    if kind in (types.FunctionType, LRU_CACHE, CYTHON):
+    if kind in (types.FunctionType, LRU_CACHE, CYTHON, CompiledCallable):
         return MethodVar(wrap_class_value(cap, cls, name, raw), obj)
     if kind is property or (isinstance(raw, property) and cap.type_attr(kind, "__get__") is property.__get__):
         if raw.fget is None:

@@ -16,6 +16,7 @@ import random
 import re
 import struct
 import types
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,6 +98,8 @@ IDENTITY_CONSTANTS: tuple[type, ...] = (
     types.ClassMethodDescriptorType,
     types.CodeType,
     types.GenericAlias,
+    typing.TypeVar,
+    typing.ParamSpec,
     type,
     enum.Enum,
     property,

@@ -30,6 +30,11 @@ from .trackers import (
 if TYPE_CHECKING:
     from .capture import Capture
 
+#: Classes that torch takes for a dtype.
+DTYPES: dict[Any, torch.dtype] = {
+    cls: torch.empty(0, dtype=cls).dtype  # type: ignore[arg-type]
+    for cls in (bool, int, float, complex)
+}
 #: (FX argument, fake argument) of kinds of trackers that have rules of their own.
 GRAPH_ARGUMENTS: dict[type, Callable[[Capture, Any], tuple[Any, Any]]] = {}
 
@@ -46,6 +51,8 @@ def to_graph(cap: Capture, tracker: Tracker) -> tuple[Any, Any]:
         cap.pin(tracker)  # type: ignore[arg-type]
         value = tracker.value  # type: ignore[attr-defined]
         if isinstance(value, type):
+            if value in DTYPES:
+                return DTYPES[value], value
             raise Break("unsupported-call", f"class {value.__qualname__} passed to a tensor operation")
         return (tuple(value) if type(value) is torch.Size else value), value
     if kind in (TupleVar, ListVar):

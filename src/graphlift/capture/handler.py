@@ -81,6 +81,7 @@ from . import (  # noqa: F401  (they fill the table of rules)
     iterator_rules,
     itertools_rules,
     library_rules,
+    nested_rules,
     number_rules,
     numpy_rules,
     operator_calls,

@@ -338,8 +338,9 @@ def _tensor_type(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     assert type(tensor) is TensorVar
     wanted = cap.value_of(args[1]) if len(args) == 2 and not kwargs else None
     if isinstance(wanted, (type, str)) and tensor.fake.device.type == "cpu":
-        dtype = torch.empty(0).type(wanted).dtype  # the legacy names of dtypes: torch.FloatTensor
-        return cap.emit("call_method", "type", [tensor, ConstVar(dtype)], {}, lambda t, d: t.type(d))
+        # the legacy names of dtypes: torch.FloatTensor
+        dtype = evaluate(cap, lambda name: torch.empty(0).type(name).dtype, wanted)
+        return cap.emit("call_method", "type", [tensor, dtype], {}, lambda t, d: t.type(d))
     return cap.emit("call_method", "type", args, kwargs, lambda t, *a, **k: t.type(*a, **k))
 
 
