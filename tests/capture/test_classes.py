@@ -7,12 +7,14 @@ import collections
 import dataclasses
 import enum
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
 import graphlift
+from benchmarks.compilers import Compiler
 from tests.capture.program import program
 
 
@@ -782,3 +784,77 @@ def test_a_class_has_its_own_of_what_the_region_wrote_to_its_base() -> None:
         vars(Derived).get("made") is None or delattr(Derived, "made")
         found.append([(call(torch.zeros(1), n).item(), Base.made, Derived.made) for n in (0, 0, 5, 0)])
     assert found[0] == found[1] == [(1, 0, 1), (2, 0, 2), (3, 5, 3), (4, 0, 4)]
+
+
+class Hashed:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hashed) and other.value == self.value
+
+
+class HashedSlot(Hashed):
+    __slots__ = ("value",)
+
+
+def set_before(x, key):
+    key.value = 5
+    return {key}, {(key, 1): 2}, frozenset([Hashed(key)])
+
+
+def set_after(x, key):
+    found = {key}, {1: 0, (key, 1): 2}
+    key.value = 5
+    return found
+
+
+def made_and_set(x, key):
+    made = type(key)(1)
+    held = Hashed(made)
+    found = {made}, {held}
+    made.value = 5
+    return found, {made}
+
+
+def set_between(x, key, table):
+    table["first"] = 0
+    key.value = 5
+    table[key] = 1
+    return table
+
+
+@pytest.mark.parametrize("cls", [Hashed, HashedSlot])
+@pytest.mark.parametrize("fn", [set_before, set_after, made_and_set, set_between])
+def test_a_key_whose_hash_changes(fn: Any, cls: Any, compiler: Compiler) -> None:
+    """A container keeps the hash that its key had then."""
+
+    def program(x: torch.Tensor, *args: Any) -> Any:
+        return x + 1, fn(x, *args)
+
+    def hashes(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [hashes(item) for item in value]
+        return [key in value for key in value], [cls(n) in value or (cls(n), 1) in value for n in (1, 5)]
+
+    compiled = compiler.compile(program, backend="eager")
+    for _ in range(2):
+        extra = [[{}] if fn is set_between else [] for _ in range(2)]
+        expected, found = (
+            run(torch.ones(2), cls(1), *more)[1] for run, more in zip((program, compiled), extra, strict=True)
+        )
+        assert hashes(found) == hashes(expected)
+
+
+def test_a_key_that_stays_as_it_is_breaks_nothing() -> None:
+    def program(x: torch.Tensor, key: Hashed, value: int) -> Any:
+        made = Hashed(value)
+        made.value = (value, 1)
+        key.other = 3
+        return x + 1, made in {Hashed((value, 1))}, {made: 1}
+
+    compiled = graphlift.compile(program, backend="eager", fullgraph=True)
+    assert compiled(torch.ones(2), Hashed(1), 4)[1:] == (True, {Hashed((4, 1)): 1})

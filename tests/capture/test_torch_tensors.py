@@ -1143,7 +1143,8 @@ def test_tensor_of_floats_as_integers(x):
 @torch_program(X)
 def test_classes_that_stand_for_a_dtype(x):
     made = torch.zeros(2, dtype=int), torch.full((2,), 1, dtype=float), torch.tensor([1], dtype=complex)
-    return x.to(bool).to(float), x.sum(dtype=float), x.new_ones(2, dtype=bool), made
+    listed = torch.tensor([x[0, 0], 1], dtype=float)
+    return x.to(bool).to(float), x.sum(dtype=float), x.new_ones(2, dtype=bool), made, listed
 
 
 @torch_program(X)

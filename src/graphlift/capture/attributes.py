@@ -330,6 +330,7 @@ def _way(cap: Capture, obj: Tracker, name: str, link: Link | None) -> Link | Non
 
 def object_attr(cap: Capture, obj: ObjectVar, name: str, link: Link | None = None) -> Tracker | None:
     """``object.__getattribute__``."""
+    cap.note_read(obj)
     raw = cap.type_attr(obj.cls, name)
     if raw is not ABSENT and is_data_descriptor(raw):
         return bind_descriptor(cap, raw, obj, obj.cls, name, link)

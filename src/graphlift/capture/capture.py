@@ -11,7 +11,7 @@ import operator
 import sys
 import types
 import weakref
-from collections import OrderedDict
+from collections import ChainMap, OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from itertools import takewhile
@@ -48,7 +48,7 @@ from ..guards import (
 )
 from ..shapes.expr import Real, SizeLike, Symbol
 from ..shapes.table import SymbolTable
-from .breaks import Break, Raised
+from .breaks import Break, Raised, RunEagerly
 from .constants import (
     IDENTITY_CONSTANTS,
     IMMUTABLE_CONSTANTS,
@@ -89,6 +89,7 @@ from .trackers import (
     TrackerKey,
     TupleVar,
     ValueKey,
+    describe,
 )
 from .wrapping import WRAPPERS, is_inner_function, wrap_object, wrap_tensor, wrap_unread
 
@@ -196,6 +197,7 @@ class Capture:
         #: What functions that torch calls later look at, as it was, and the step that handed each function over.
         self.looked_at: list[tuple[str, Any, int]] = []
         self.late: LateReads | None = None  # while such a function is captured
+        self.key_reads: dict[int, tuple[Tracker, Any]] | None = None  # while the class of a key is asked
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
         self.mortal: set[int] = set()  # those of them whose end runs code, or that of what only they hold
@@ -643,6 +645,7 @@ class Capture:
 
     def dict_get(self, var: DictVar, key: Any) -> Tracker | None:
         """The tracker under ``key`` or None, guarded by no more than this key."""
+        self.note_read(var)
         if self.late is not None and var.real is not None:
             self.late.key(var, key)
         found = var.known.get(key)
@@ -665,6 +668,7 @@ class Capture:
         return None
 
     def dict_has(self, var: DictVar, key: Any) -> bool:
+        self.note_read(var)
         if self.late is not None and var.real is not None:
             self.late.key(var, key)
         if key in var.known:
@@ -815,7 +819,8 @@ class Capture:
         if type(tracker) is TupleVar:
             keys = [self.key_of(item) for item in tracker.items]
             if any(isinstance(key, TrackerKey) for key in keys):
-                return self.value_key(tracker, hash(tuple(keys)))
+                read = [key.read for key in keys if isinstance(key, ValueKey)]
+                return self.value_key(tracker, hash(tuple(keys)), dict(ChainMap(*read)))
             return tuple(keys)
         if type(tracker) in (ListVar, DictVar) or (type(tracker) is SetVar and tracker.cls is set):
             raise self.raise_(
@@ -845,32 +850,51 @@ class Capture:
         if method is weakref.ref.__hash__:  # that of what it refers to
             from .protocol import compare, truth
 
-            hash_ = hash(self.key_of(call_special(self, tracker, "__call__", [])))
-            return ValueKey(tracker, hash_, lambda left, right: truth(self, compare(self, "==", left, right)))
+            key = self.key_of(call_special(self, tracker, "__call__", []))
+            read = key.read if isinstance(key, ValueKey) else {}
+            compared: Any = lambda left, right: truth(self, compare(self, "==", left, right))  # noqa: E731
+            return ValueKey(tracker, hash(key), compared, read, self.break_step())
         if method is object.__hash__ or issubclass(cls, torch.nn.Module):
             return self.identity_key(tracker)
         if method is None:
             raise self.raise_(TypeError, f"unhashable type: '{cls.__name__}'")
         if isinstance(method, types.FunctionType):
-            hash_ = self.only_computed(
-                f"{cls.__name__}.__hash__ of a key",
-                lambda: hash_by_method(self, tracker),
-                "unsupported-object",
-            )
-            return self.value_key(tracker, hash_)
+            what, read = f"{cls.__name__}.__hash__ of a key", {}  # type: ignore[var-annotated]
+            hash_ = self._asked(what, lambda: hash_by_method(self, tracker), read)
+            return self.value_key(tracker, hash_, read)
         if tracker.payload is not None:
-            return self.value_key(tracker, hash(self.key_of(tracker.payload)))
+            return self.value_key(tracker, hash(self.key_of(tracker.payload)), {})
         raise Break("unsupported-object", f"a dictionary key of type {cls.__name__}, which defines __hash__")
 
-    def value_key(self, tracker: Tracker, hash_: int) -> ValueKey:
+    def value_key(self, tracker: Tracker, hash_: int, read: dict[int, tuple[Tracker, Any]]) -> ValueKey:
         from .protocol import items_equal
 
         def equal(left: Tracker, right: Tracker) -> bool:
-            return self.only_computed(
-                "__eq__ of a key", lambda: items_equal(self, left, right), "unsupported-object"
-            )
+            return self._asked("__eq__ of a key", lambda: items_equal(self, left, right), read)  # type: ignore[no-any-return]
 
-        return ValueKey(tracker, hash_, equal)
+        return ValueKey(tracker, hash_, equal, read, self.break_step())
+
+    def _asked(self, what: str, run: Callable[[], Any], read: dict[int, tuple[Tracker, Any]]) -> Any:
+        """What a key's class says of it; adds to ``read`` what it looks at."""
+        outer, self.key_reads = self.key_reads, read
+        try:
+            return self.only_computed(what, run, "unsupported-object")
+        finally:
+            self.key_reads = outer
+            if outer is not None:
+                outer.update(read)
+
+    def note_read(self, var: ObjectVar | DictVar) -> None:
+        """``var`` is looked at, perhaps by the class of a key."""
+        if self.key_reads is not None:
+            self.key_reads.setdefault(id(var), (var, _contents(var)))
+
+    def require_same_key(self, key: ValueKey) -> None:
+        """What a container is made with, or gets, when the region is replayed. Raises: RunEagerly."""
+        for var, contents in key.read.values():
+            if id(var) in self.changed or _contents(var) != contents:
+                detail = f"a {describe(key.tracker)} as a key, of which the region changes what its hash is made of"
+                raise RunEagerly("unsupported-object", detail, earlier=key.born)
 
     def only_computed(self, what: str, run: Callable[[], Any], code: str = "c-function") -> Any:
         """What ``run`` gives, which may run again, or less often, when the region is replayed. Raises: Break."""
@@ -984,3 +1008,19 @@ def key_value(key: Any) -> Any:
     if isinstance(key, TrackerKey):
         raise NotConst
     return key
+
+
+def _contents(var: Tracker) -> Any:
+    """What an object that the region made holds; of one from outside, None: its changes are in the log."""
+    if type(var) is DictVar and var.real is None:
+        return {key: _identity(value) for key, value in var.known.items()}
+    if type(var) is ObjectVar and var.obj is None:
+        return {name: _identity(value) for name, value in var.slots.items()}
+    return None
+
+
+def _identity(value: Tracker) -> Any:
+    """What stays the same when a value is looked at for the first time."""
+    if value.source is not None:
+        return value.source
+    return id(value.value) if type(value) is ConstVar else id(value)

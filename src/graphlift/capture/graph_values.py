@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .capture import Capture
 
 #: Classes that torch takes for a dtype.
-DTYPES: dict[Any, torch.dtype] = {
+CLASS_DTYPES: dict[Any, torch.dtype] = {
     cls: torch.empty(0, dtype=cls).dtype  # type: ignore[arg-type]
     for cls in (bool, int, float, complex)
 }
@@ -51,8 +51,8 @@ def to_graph(cap: Capture, tracker: Tracker) -> tuple[Any, Any]:
         cap.pin(tracker)  # type: ignore[arg-type]
         value = tracker.value  # type: ignore[attr-defined]
         if isinstance(value, type):
-            if value in DTYPES:
-                return DTYPES[value], value
+            if value in CLASS_DTYPES:
+                return CLASS_DTYPES[value], value
             raise Break("unsupported-call", f"class {value.__qualname__} passed to a tensor operation")
         return (tuple(value) if type(value) is torch.Size else value), value
     if kind in (TupleVar, ListVar):

@@ -64,6 +64,7 @@ from .trackers import (
     Tracker,
     TrackerKey,
     TupleVar,
+    ValueKey,
     describe,
 )
 from .wrapping import CONTAINERS, as_builtin
@@ -272,6 +273,8 @@ class Residual:
         return ", ".join(self.expr(t) for t in trackers)
 
     def key(self, key: Any) -> str:
+        if isinstance(key, ValueKey):
+            self.cap.require_same_key(key)
         return self.expr(key.tracker) if isinstance(key, TrackerKey) else self.key_constant(key)
 
     def key_constant(self, key: Any) -> str:

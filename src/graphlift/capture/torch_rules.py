@@ -20,6 +20,7 @@ from .breaks import Break
 from .calls import TENSOR_METHODS, call, is_captured
 from .capture import Capture
 from .graph import GraphBuilder
+from .graph_values import CLASS_DTYPES
 from .protocol import (
     binary,
     compare,
@@ -177,6 +178,7 @@ def tensor_of_items(cap: Capture, items: Tracker, kwargs: Kwargs) -> Tracker | N
     wanted = cap.value_of(kwargs["dtype"]) if "dtype" in kwargs else None
     if wanted is None:
         wanted = functools.reduce(torch.promote_types, dtypes)
+    wanted = CLASS_DTYPES.get(wanted, wanted)
     if any(not (wanted.is_floating_point or wanted in (dtype, torch.int64)) for dtype in dtypes) or (
         not wanted.is_floating_point and any(dtype.is_floating_point for dtype in dtypes)
     ):

@@ -209,14 +209,26 @@ class TrackerKey:
 
 
 class ValueKey(TrackerKey):
-    """A key whose class says what it equals: its hash is known, and ``equal`` asks the class."""
+    """A key whose class says what it equals: its hash is known, and ``equal`` asks the class.
 
-    __slots__ = ("equal", "hash")
+    ``read``: what the class looked at for that, and what was there; ``born``: the step at which this became a key.
+    """
 
-    def __init__(self, tracker: Tracker, hash_: int, equal: Callable[[Tracker, Tracker], bool]) -> None:
+    __slots__ = ("born", "equal", "hash", "read")
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        hash_: int,
+        equal: Callable[[Tracker, Tracker], bool],
+        read: dict[int, tuple[Tracker, Any]],
+        born: int,
+    ) -> None:
         super().__init__(tracker)
         self.hash = hash_
         self.equal = equal
+        self.read = read
+        self.born = born
 
     def __hash__(self) -> int:
         return self.hash
