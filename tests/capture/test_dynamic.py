@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -692,3 +693,13 @@ def test_attention_with_shared_heads() -> None:
     calls = [(torch.randn(b, 4, n, 8), torch.randn(b, 2, n + 1, 8)) for b, n in ((2, 5), (3, 6), (4, 9))]
     assert compiles(shared_heads, calls) == 2
     assert compiles(shared_heads, calls, dynamic=True) == 1
+
+
+def test_a_float_of_numpy_that_varies() -> None:
+    """To a tensor's operators it is a float; what shows that it is one of numpy's is compiled for it."""
+    x = torch.arange(4.0, requires_grad=True)
+    given = [(x, np.float64(value)) for value in (0.5, 2.5, -3.0, 4.0)]
+    assert compiles(lambda x, k: ((x - k) * (k / (x + 9)), k), given, fullgraph=True) == 2
+    assert compiles(lambda x, k: (x + torch.tensor(k)) * k, given, fullgraph=True) == 4
+    assert compiles(lambda x, k: (x * k, type(k), k * 2), given, fullgraph=True) == 4
+    assert compiles(lambda x, k: x * k, [*given[:2], (x, 3.0), (x, np.float32(3.0))], fullgraph=True) == 4

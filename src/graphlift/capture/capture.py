@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ..bytecode import can_continue
@@ -100,6 +101,12 @@ if TYPE_CHECKING:
 
 #: Kinds of results without tensors that become constants or sizes.
 _RESULTS = PLAIN_CONSTANTS | {torch.SymInt, torch.SymBool, torch.SymFloat}
+#: Operators to which a float of numpy beside a tensor is a float of Python's.
+_ARITHMETIC = frozenset(
+    getattr(operator, prefix + name)
+    for name in "add sub mul truediv floordiv mod pow".split()
+    for prefix in ("", "i")
+) | {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne}
 #: Frames that one break leaves in the middle of a call; a break further in runs the call natively.
 RESUME_DEPTH_LIMIT = 48
 
@@ -197,6 +204,7 @@ class Capture:
         #: What functions that torch calls later look at, as it was, and the step that handed each function over.
         self.looked_at: list[tuple[str, Any, int]] = []
         self.late: LateReads | None = None  # while such a function is captured
+        self.numpy_floats: dict[int, tuple[ConstVar, Real]] = {}  # those that vary, by their trackers
         self.key_reads: dict[int, tuple[Tracker, Any]] | None = None  # while the class of a key is asked
         self.references: dict[tuple[type, int], Tracker] = {}  # weak ones that the region made
         self.given: list[Any] = []  # the objects that the frame was entered with
@@ -354,6 +362,10 @@ class Capture:
                 by_identity = value is None or kind in (bool, torch.finfo, torch.iinfo)
                 self.guard(IdIs(source, value) if by_identity else Equals(source, value))
             return ConstVar(value, source)
+        if kind is np.float64 and self.policy is not None and not isinstance(source, Const):
+            found = self._numpy_float(value, source)
+            if found is not None:
+                return found
         known = self.memo.get(id(value))
         if known is not None:
             if known.source is not None and known.source != source and id(value) not in self.made:
@@ -411,6 +423,21 @@ class Capture:
             self.size_sources[real] = source
             self.fake_mode.sizes = self.sizes
         return real
+
+    def _numpy_float(self, value: Any, source: Source) -> Tracker | None:
+        """A float of numpy that varies: to a tensor's operators it is one of Python's; all else asks for its value."""
+        assert self.policy is not None
+        real = self.real(source, float(value)) if self.policy.number(float(value), source) else None
+        if real is None:
+            return None
+        tracker = wrap_unread(self, value, source, IdIs(source, value))
+        assert type(tracker) is ConstVar
+        self.numpy_floats[id(tracker)] = tracker, real
+        return tracker
+
+    def _as_float(self, tracker: Tracker) -> Tracker:
+        known = self.numpy_floats.get(id(tracker))
+        return tracker if known is None or not known[0].is_unread else FloatVar(known[1])
 
     def real_var(self, fn: Callable[..., Any], *args: Any) -> Tracker:
         """The tracker of ``fn(*args)``, of floats, sizes and numbers."""
@@ -943,6 +970,8 @@ class Capture:
             answer = handled(self, target, call, args, kwargs)
             if answer is not None:
                 return answer
+        if self.numpy_floats and kind == "call_function" and target in _ARITHMETIC:
+            args = [self._as_float(arg) for arg in args]
         pairs = [to_graph(self, arg) for arg in args]
         kw_pairs = {name: to_graph(self, arg) for name, arg in kwargs.items()}
         fake_args = [p[1] for p in pairs]

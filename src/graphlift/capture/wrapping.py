@@ -66,9 +66,9 @@ def is_inner_function(value: Any) -> bool:
     return type(value) is types.FunctionType and "<locals>" in value.__qualname__ and mark_of(value) is None
 
 
-def wrap_unread(cap: Capture, value: Any, source: Source) -> Tracker:
-    """A number or text: its type is guarded, and its value when something asks for it."""
-    of_type, equals = TypeIs(source, type(value)), Equals(source, value)
+def wrap_unread(cap: Capture, value: Any, source: Source, same: Guard | None = None) -> Tracker:
+    """A number or text: its type is guarded, and its value (by ``same``) when something asks for it."""
+    of_type, equals = TypeIs(source, type(value)), same or Equals(source, value)
     if equals in cap.guards:
         return ConstVar(value, source)
 
