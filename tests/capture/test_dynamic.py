@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import graphlift
 from graphlift import pipeline
@@ -510,6 +511,45 @@ def test_operators_that_take_numbers_only_are_compiled_for_them(scaled: Any) -> 
     nearest = torch._C._nn.upsample_nearest2d
     sizes = [(x, 7), (x, 8), (x, 9)]
     assert compiles(lambda x, k: nearest(x[None], [k, k], None), sizes, fullgraph=True) == 3
+
+
+def test_operators_that_only_write_take_any_size() -> None:
+    library = torch.library.Library("graphlift_written", "FRAGMENT")
+    library.define("add_all_(Tensor(a!) x, Tensor[] ys, Tensor(b!) total, SymInt k) -> ()")
+    library.define("scale_(Tensor(a!) x, int k) -> ()")
+
+    def add_all(x: Tensor, ys: list[Tensor], total: Tensor, k: int) -> None:
+        for y in ys:
+            x.add_(y, alpha=k)
+        total.add_(x.sum())
+
+    library.impl("add_all_", add_all, "CPU")
+
+    def scale(x: Tensor, k: int) -> None:
+        x.mul_(k)
+
+    library.impl("scale_", scale, "CPU")
+    ops = torch.ops.graphlift_written
+
+    def program(x: Tensor) -> Any:
+        y, total = x * 1, torch.zeros(())
+        ops.add_all_(y[1:], [x[1:], x[:-1]], total, x.shape[0])
+        z = y.sin()
+        ops.scale_(z.view(-1)[1:], 3)
+        return y, z, z[:-1], total
+
+    def numbered(x: Tensor) -> Tensor:
+        y = x * 1
+        ops.scale_(y, x.shape[0])
+        return y
+
+    calls = [(torch.randn(n, 2),) for n in (3, 4, 5, 6)]
+    try:
+        for aot in (False, True):
+            assert compiles(program, calls, aot=aot, fullgraph=True) == 2
+            assert compiles(numbered, calls[:3], aot=aot, fullgraph=True) == 3
+    finally:
+        library._destroy()
 
 
 RESIZERS = (

@@ -564,7 +564,8 @@ def _writes_generic(
     rec: Recorder, info: OpInfo, args: tuple, kwargs: dict, silent: tuple[int, ...] = ()
 ) -> Any:
     """Any writing operator: call it on copies of the storages it writes, aliases among the arguments kept."""
-    if rec.involves_symbols(args, kwargs):
+    varies = rec.involves_symbols(args, kwargs)
+    if varies and not rules.only_writes(info):
         assert rec.sizes is not None  # there are symbols
         fix(rec.sizes, info, args, kwargs, "writes in a way that has no functional form")
     written = rules.written(info, args, kwargs)
@@ -594,7 +595,7 @@ def _writes_generic(
 
     t_args, t_kwargs = [template(a) for a in args], {k: template(v) for k, v in kwargs.items()}
     device = rules.result_device(info, args, kwargs)
-    result, standins = rules.call_on_meta(info, args, kwargs)
+    result, standins = rules.call_on_meta(info, args, kwargs) if not varies else ((), {})
     for f in fakes_in(targets, []):
         if id(f) in standins and tuple(standins[id(f)].shape) != f.spec.shape:
             raise Unsupported(info.name, "resizes a tensor")

@@ -390,8 +390,8 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
             t.spec.device.type == "cpu" for t in fakes_in([*args, *kwargs.values()], [])
         ):
             return _on_zeros(info, args, kwargs), standins
-        if info.writes and not info.func._schema.returns and info.func.namespace not in ("aten", "prims"):
-            return None, standins  # all that an operator of another library does is in its schema
+        if only_writes(info):
+            return None, standins
         raise Unsupported(info.name) from None
     except (AssertionError, RuntimeError) as e:
         raise as_eager(info.func, args, e) from None
@@ -558,8 +558,24 @@ def require_results(info: OpInfo, targets: dict[Any, Any], args: tuple, kwargs: 
         require_casts(next(iter(targets.values())), recipe)
 
 
+def only_writes(info: OpInfo) -> bool:
+    """Whether writing into arguments is all that an operator of another library does."""
+    writes = bool(info.writes) and not info.func._schema.returns and Tag.out not in info.func.tags
+    return writes and info.func.namespace not in ("aten", "prims")
+
+
+def _wrote(targets: dict[Any, Any]) -> None:
+    for f in fakes_in(tuple(targets.values()), []):
+        f.home.constant = None
+    for listed in targets.values():
+        if isinstance(listed, (list, tuple)):
+            count_writes(listed)
+
+
 def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs: dict) -> Any:
     if mode.involves_symbols(args, kwargs):
+        if only_writes(info):
+            return _wrote(written(info, args, kwargs))
         if info.silent is None:
             assert mode.sizes is not None  # there are symbols
             symbolic.fix(mode.sizes, info, args, kwargs, "writes several tensors")
@@ -590,11 +606,7 @@ def _writes(mode: FakeMode, info: OpInfo, key: tuple | None, args: tuple, kwargs
                     set_metadata(f, resized[id(f)], f.home)
         else:
             remember(key, recipe)
-    for f in fakes_in(tuple(targets.values()), []):
-        f.home.constant = None
-    for listed in targets.values():
-        if isinstance(listed, (list, tuple)):
-            count_writes(listed)
+    _wrote(targets)
     outs = [targets[r] if r is not None else mode.wrap(v) for r, v in zip(info.returns, recipe, strict=True)]
     return outs[0] if len(outs) == 1 else tuple(outs) if outs else None
 
