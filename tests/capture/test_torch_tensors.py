@@ -6,6 +6,7 @@ import copy
 import math
 import operator
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -540,8 +541,9 @@ def test_tensor_of_tensor(x):
     )
 
 
-@torch_program(X, breaks="unsupported-object")
+@torch_program(X)
 def test_tensor_ctor(x):
+    ints = np.array([1, 2, 3])
     return (
         torch.Tensor(2, 3).shape,
         torch.Tensor([1, 2]),
@@ -551,6 +553,8 @@ def test_tensor_ctor(x):
         torch.BoolTensor([True]),
         torch.ByteTensor([1, 2]),
         torch.HalfTensor([1.0]),
+        torch.LongTensor([ints[0], 2.7, ints[2]]),
+        torch.CharTensor([np.float64(-1.5)]),
         torch.Tensor().shape,
     )
 

@@ -8,7 +8,7 @@ capturing, put back at the end, and replayed by the graph.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,6 @@ def _variable(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
 
 def _legacy_constructor(cls: Any, dtype: torch.dtype | None) -> None:
     """``torch.FloatTensor(...)``: of sizes, an uninitialised tensor; of a list of numbers, their tensor."""
-    integral = dtype is not None and not dtype.is_floating_point
 
     @rule(cls)
     def handler(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
@@ -127,23 +126,12 @@ def _legacy_constructor(cls: Any, dtype: torch.dtype | None) -> None:
             return call(cap, ConstVar(torch.as_tensor), args, kind)
         values, named = constants(cap, args, kwargs)
         if not named and len(values) == 1 and type(values[0]) in (list, tuple):
-            numbers = list(flattened(values[0]))
-            if all(type(number) is int or (type(number) is float and not integral) for number in numbers):
-                return cap.emit(
-                    "call_function", torch.tensor, [cap.from_python(values[0])], kind, torch.tensor
-                )
-        elif not named and values and all(type(size) is int for size in values):
-            return cap.emit("call_function", torch.empty, list(args), kind, torch.empty)
+            numbers = evaluate(cap, lambda listed: cls(listed).tolist(), values[0])
+            return cap.emit("call_function", torch.tensor, [numbers], kind, torch.tensor)
+        sizes = values[0] if len(values) == 1 and type(values[0]) is torch.Size else values
+        if not named and all(type(size) is int for size in sizes):
+            return cap.emit("call_function", torch.empty, args or [ConstVar(0)], kind, torch.empty)
         raise Break("unsupported-object", f"a {cls.__name__} made in the captured code")
-
-
-def flattened(value: Any) -> Iterator[Any]:
-    """The leaves of nested lists and tuples."""
-    if type(value) in (list, tuple):
-        for item in value:
-            yield from flattened(item)
-    else:
-        yield value
 
 
 for _legacy, _dtype in (
@@ -152,6 +140,12 @@ for _legacy, _dtype in (
     (torch.DoubleTensor, torch.float64),
     (torch.LongTensor, torch.int64),
     (torch.IntTensor, torch.int32),
+    (torch.ShortTensor, torch.int16),
+    (torch.CharTensor, torch.int8),
+    (torch.ByteTensor, torch.uint8),
+    (torch.BoolTensor, torch.bool),
+    (torch.HalfTensor, torch.float16),
+    (torch.BFloat16Tensor, torch.bfloat16),
 ):
     _legacy_constructor(_legacy, _dtype)
 
