@@ -55,6 +55,9 @@ def compile(
     - mode, options: passed to the backend.
     - disable: return `model` unchanged.
 
+    What compiled code calls is captured with it, also where that was compiled for itself: of its settings, only
+    `fullgraph` counts there.
+
     Raises NotCallable, UnknownBackend, InvalidOption, NotBuilt, UnsupportedCPU, MissingExtension.
     """
     settings = Settings(

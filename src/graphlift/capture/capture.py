@@ -49,7 +49,7 @@ from ..guards import (
 )
 from ..shapes.expr import Real, SizeLike, Symbol
 from ..shapes.table import SymbolTable
-from .breaks import Break, Raised, RunEagerly
+from .breaks import Break, Raised
 from .constants import (
     IDENTITY_CONSTANTS,
     IMMUTABLE_CONSTANTS,
@@ -65,6 +65,7 @@ from .dynamic import Choice, SizePolicy
 from .endings import held, is_noticed, reached
 from .graph import GraphBuilder
 from .graph_values import contains_tensor, to_graph, wrap_result
+from .keys import contents
 from .overriding import active_modes, mode_tracker, overrides, state_at_entry
 from .questions import Questions
 from .runtime_errors import inside_try, may_raise
@@ -90,7 +91,6 @@ from .trackers import (
     TrackerKey,
     TupleVar,
     ValueKey,
-    describe,
 )
 from .wrapping import WRAPPERS, is_inner_function, wrap_object, wrap_tensor, wrap_unread
 
@@ -914,14 +914,7 @@ class Capture:
     def note_read(self, var: ObjectVar | DictVar) -> None:
         """``var`` is looked at, perhaps by the class of a key."""
         if self.key_reads is not None:
-            self.key_reads.setdefault(id(var), (var, _contents(var)))
-
-    def require_same_key(self, key: ValueKey) -> None:
-        """What a container is made with, or gets, when the region is replayed. Raises: RunEagerly."""
-        for var, contents in key.read.values():
-            if id(var) in self.changed or _contents(var) != contents:
-                detail = f"a {describe(key.tracker)} as a key, of which the region changes what its hash is made of"
-                raise RunEagerly("unsupported-object", detail, earlier=key.born)
+            self.key_reads.setdefault(id(var), (var, contents(var)))
 
     def only_computed(self, what: str, run: Callable[[], Any], code: str = "c-function") -> Any:
         """What ``run`` gives, which may run again, or less often, when the region is replayed. Raises: Break."""
@@ -1037,19 +1030,3 @@ def key_value(key: Any) -> Any:
     if isinstance(key, TrackerKey):
         raise NotConst
     return key
-
-
-def _contents(var: Tracker) -> Any:
-    """What an object that the region made holds; of one from outside, None: its changes are in the log."""
-    if type(var) is DictVar and var.real is None:
-        return {key: _identity(value) for key, value in var.known.items()}
-    if type(var) is ObjectVar and var.obj is None:
-        return {name: _identity(value) for name, value in var.slots.items()}
-    return None
-
-
-def _identity(value: Tracker) -> Any:
-    """What stays the same when a value is looked at for the first time."""
-    if value.source is not None:
-        return value.source
-    return id(value.value) if type(value) is ConstVar else id(value)

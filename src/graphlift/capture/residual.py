@@ -40,6 +40,7 @@ from .frame import (
     SeqIter,
     SetIter,
 )
+from .keys import require_same
 from .loops import LoopIterVar, advanced, iterator_at, loop_expr, put_at
 from .protocol import has_constants, real_set
 from .reordered import text
@@ -274,7 +275,7 @@ class Residual:
 
     def key(self, key: Any) -> str:
         if isinstance(key, ValueKey):
-            self.cap.require_same_key(key)
+            require_same(self.cap, key)
         return self.expr(key.tracker) if isinstance(key, TrackerKey) else self.key_constant(key)
 
     def key_constant(self, key: Any) -> str:
