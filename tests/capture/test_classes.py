@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import threading
 from typing import NamedTuple
 
 import torch
@@ -782,3 +783,37 @@ def test_a_class_has_its_own_of_what_the_region_wrote_to_its_base() -> None:
         vars(Derived).get("made") is None or delattr(Derived, "made")
         found.append([(call(torch.zeros(1), n).item(), Base.made, Derived.made) for n in (0, 0, 5, 0)])
     assert found[0] == found[1] == [(1, 0, 1), (2, 0, 2), (3, 5, 3), (4, 0, 4)]
+
+
+class Local(threading.local):
+    size = 5
+
+    def __init__(self):
+        self.made = 7
+
+
+LOCAL, OWN_LOCAL = threading.local(), Local()
+LOCAL.size = OWN_LOCAL.width = 2
+
+
+@program(breaks="unsupported-attribute")
+def test_attributes_found_in_c(x: Tensor):
+    held = LOCAL.size, hasattr(LOCAL, "size"), getattr(LOCAL, "width", None), hasattr(OWN_LOCAL, "width")
+    OWN_LOCAL.size = 6
+    try:
+        OWN_LOCAL.depth, LOCAL.depth = x, 3
+        del LOCAL.width
+    except AttributeError:
+        held = *held, LOCAL.depth
+    found = held, OWN_LOCAL.size, OWN_LOCAL.made, OWN_LOCAL.depth
+    del OWN_LOCAL.size
+    return x + OWN_LOCAL.size, found
+
+
+STORAGE = torch.UntypedStorage([1, 0])
+
+
+@program(breaks=True)
+def test_library_classes_that_say_what_instances_are(x: Tensor):
+    made = torch.storage.TypedStorage(wrap_storage=STORAGE, dtype=torch.bool, _internal=True)
+    return x + 1, isinstance(made, torch.BoolStorage), isinstance(made, torch.FloatStorage), type(made)
