@@ -254,8 +254,17 @@ def promised_to_torch(x, m):
     return x[:3] + n
 
 
+def promised_of_a_sum(x, m):
+    n, k = m.sum().item(), (~m).sum().item()
+    graphlift.check(n + k + x.shape[0] == 2 * ROWS)
+    graphlift.check(n + k + 2 * n < 2 * ROWS + 2, "too many rows")
+    return torch.split(x, [n, k]), x + (n + k + x.shape[0])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("program", (promised, promised_to_torch), ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program", (promised, promised_to_torch, promised_of_a_sum), ids=lambda p: p.__name__
+)
 def test_promises_are_checked_in_each_call(program: Callable[..., Any], backend: str) -> None:
     compiled = graphlift.compile(program, backend=backend, fullgraph=True)
     for count in COUNTS:

@@ -192,9 +192,10 @@ class SymbolTable:
         rng = random.Random(0)
         for attempt in range(_WITNESS_TRIES):
             unknown = sorted((s for s in self.unknown if not isinstance(s, Real)), key=lambda s: s.name)
-            env = {s: rng.randint(2, 8 + attempt * 4) for s in unknown}
-            if self._all_hold({**self.hints, **env}):
-                return env
+            env = {**self.hints, **{s: rng.randint(2, 8 + attempt * 4) for s in unknown}}
+            self._balance(env, unknown)
+            if self._all_hold(env):
+                return {s: env[s] for s in unknown}
         raise self.refuse(f"no sizes were found for which {relation.render(self.names)}")
 
     def fork(self, values: Env, floats: Mapping[Real, float], sizes: Iterable[Symbol]) -> SymbolTable:
@@ -422,9 +423,24 @@ class SymbolTable:
             for symbol in self.hints:
                 if symbol not in env:
                     env[symbol] = evaluate(self.resolve(symbol), env)
+            self._balance(env, self.unknown)
             if self._all_hold(env):
                 return env
         return None
+
+    def _balance(self, env: Env, movable: Iterable[Symbol]) -> None:
+        """Gives one of the movable symbols of each equality the value that the others leave it, where it has one."""
+        free_to_move = set(movable)
+        for fact in self.facts_by_relation:
+            distance = fact.lhs - fact.rhs
+            if fact.op != "==" or not (inside := free_to_move.intersection(free(distance))):
+                continue
+            for symbol in sorted(inside, key=lambda s: s.name, reverse=True):
+                line = _linear(distance, symbol)
+                if line is not None and evaluate(line[1], env) % line[0] == 0:
+                    env[symbol] = -evaluate(line[1], env) // line[0]
+                    free_to_move.discard(symbol)
+                    break
 
     def _all_hold(self, env: Env) -> bool:
         try:
