@@ -112,6 +112,7 @@ class SymbolTable:
         self._proven: dict[Relation, bool] = {}
         self.relied_on: set[Symbol] = set()  # whose ranges answered a question
         self.unknown: set[Symbol] = set()  # that only the running graph knows: their hints answer nothing
+        self.required: list[Relation] = []  # promises that the graph does not check yet
         self.asked = 0  # how often an operator was captured that finds such out
         self.refuse: Callable[[str], Exception] = Undecided  # what to raise where one would have to
         self._open: set[Relation] = set()  # what nothing proved, as long as no fact is added
@@ -186,6 +187,12 @@ class SymbolTable:
         if not self._all_hold(self.hints):
             self.hints.update(self._satisfying(relation))
             self.recipes.clear()
+
+    def require(self, relation: Relation) -> None:
+        """An operator raises where this does not hold: a promise that the graph is to check, if it alone can tell."""
+        if self.is_unknown(relation.lhs, relation.rhs) and not self.frozen and self.is_true(relation) is None:
+            self.required.append(relation)
+            self.promise(relation)
 
     def _satisfying(self, relation: Relation) -> Env:
         """Other hints of the unknown sizes, for which the facts hold."""
