@@ -36,6 +36,19 @@ def test_inductor_compiles_our_graph() -> None:
     torch.testing.assert_close(compiled(X), f(X))
 
 
+def test_inductor_is_not_given_what_it_would_not_see() -> None:
+    def swap(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.data = y
+        y.data = torch.zeros(0)
+        return x * 2
+
+    compiled = graphlift.compile(swap, backend="inductor")
+    for _ in range(2):
+        x, y = torch.ones(3), torch.full((3,), 2.0)
+        assert torch.equal(compiled(x, y), torch.full((3,), 4.0))
+        assert x.tolist() == [2.0] * 3 and y.tolist() == []
+
+
 def test_inductor_options_are_checked_by_inductor() -> None:
     with pytest.raises(InvalidOption, match="no_such_option"):
         graphlift.compile(lambda x: x, backend="inductor", options={"no_such_option": 1})

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import threading
 from typing import Any, NamedTuple
 
 import pytest
@@ -858,3 +859,37 @@ def test_a_key_that_stays_as_it_is_breaks_nothing() -> None:
 
     compiled = graphlift.compile(program, backend="eager", fullgraph=True)
     assert compiled(torch.ones(2), Hashed(1), 4)[1:] == (True, {Hashed((4, 1)): 1})
+
+
+class Local(threading.local):
+    size = 5
+
+    def __init__(self):
+        self.made = 7
+
+
+LOCAL, OWN_LOCAL = threading.local(), Local()
+LOCAL.size = OWN_LOCAL.width = 2
+
+
+@program(breaks="unsupported-attribute")
+def test_attributes_found_in_c(x: Tensor):
+    held = LOCAL.size, hasattr(LOCAL, "size"), getattr(LOCAL, "width", None), hasattr(OWN_LOCAL, "width")
+    OWN_LOCAL.size = 6
+    try:
+        OWN_LOCAL.depth, LOCAL.depth = x, 3
+        del LOCAL.width
+    except AttributeError:
+        held = *held, LOCAL.depth
+    found = held, OWN_LOCAL.size, OWN_LOCAL.made, OWN_LOCAL.depth
+    del OWN_LOCAL.size
+    return x + OWN_LOCAL.size, found
+
+
+STORAGE = torch.UntypedStorage([1, 0])
+
+
+@program(breaks=True)
+def test_library_classes_that_say_what_instances_are(x: Tensor):
+    made = torch.storage.TypedStorage(wrap_storage=STORAGE, dtype=torch.bool, _internal=True)
+    return x + 1, isinstance(made, torch.BoolStorage), isinstance(made, torch.FloatStorage), type(made)

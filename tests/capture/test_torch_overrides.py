@@ -508,6 +508,42 @@ def test_modes_made_anew_for_each_call_share_a_region():
         assert (inner if type(inner) is Count else outer).names == names
 
 
+class TallAccessors(Tensor):
+    table = {Tensor.ndim.__get__: 10, Tensor.T.__get__: 20}
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func == Tensor.shape.__get__:
+            return 30
+        return cls.table.get(func) or super().__torch_function__(func, types, args, kwargs or {})
+
+
+@torch_program(X)
+def test_accessors_are_compared_and_looked_up(x):
+    y = x.as_subclass(TallAccessors)
+    get = Tensor.ndim.__get__
+    called = get(y), Tensor.shape.__get__(y), get(x), Tensor.T.__get__(x)
+    return (
+        y.ndim,
+        y.T,
+        y.shape,
+        called,
+        get == Tensor.ndim.__get__,
+        get != Tensor.T.__get__,
+        {get: 1}.get(get),
+    )
+
+
+@torch_program(X, breaks="context-manager")
+def test_break_where_handlers_are_off(x):
+    y = x.as_subclass(Doubling)
+    with torch._C.DisableTorchFunctionSubclass():
+        first = torch._C._is_torch_function_enabled(), torch.add(y, 1)
+        print("", end="")
+        second = torch._C._is_torch_function_enabled(), torch.add(y, 1)
+    return first, second, torch._C._is_torch_function_enabled(), torch.add(y, 1)
+
+
 # --- default devices --------------------------------------------------------------------------------------------
 
 

@@ -72,6 +72,11 @@ def mask_then_matmul(x, m):
     return torch.relu(x[m] @ torch.ones(4, 3)).sum()
 
 
+def split_by_counts(x, m):
+    first, second = torch.split(x, torch.stack([m.sum(), (~m).sum()]).tolist())
+    return first * 2, second.sum(0), first.T.split_with_sizes([3, 1], 0)[1]
+
+
 def mask_twice(x, m):
     return F.mse_loss(x[m], x[m] * 2)
 
@@ -152,6 +157,7 @@ WHOLE = (
     ),
     *(
         mask_then_matmul,
+        split_by_counts,
         mask_twice,
         two_masks,
         nonzero,
@@ -254,8 +260,17 @@ def promised_to_torch(x, m):
     return x[:3] + n
 
 
+def promised_of_a_sum(x, m):
+    n, k = m.sum().item(), (~m).sum().item()
+    graphlift.check(n + k + x.shape[0] == 2 * ROWS)
+    graphlift.check(n + k + 2 * n < 2 * ROWS + 2, "too many rows")
+    return torch.split(x, [n, k]), x + (n + k + x.shape[0])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("program", (promised, promised_to_torch), ids=lambda p: p.__name__)
+@pytest.mark.parametrize(
+    "program", (promised, promised_to_torch, promised_of_a_sum), ids=lambda p: p.__name__
+)
 def test_promises_are_checked_in_each_call(program: Callable[..., Any], backend: str) -> None:
     compiled = graphlift.compile(program, backend=backend, fullgraph=True)
     for count in COUNTS:
@@ -267,6 +282,47 @@ def test_promises_are_checked_in_each_call(program: Callable[..., Any], backend:
         with pytest.raises(type(expected.value)) as found:
             compiled(*given(count))
         assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_an_operator_requires_of_sizes_is_checked(backend: str) -> None:
+    def program(x, sizes):
+        graphlift.check(sizes.numel() == 2)
+        return torch.split(x, sizes.tolist())[1] * 2
+
+    def caught(x, sizes):
+        try:
+            return program(x, sizes)
+        except RuntimeError:
+            return x + 1
+
+    x = torch.arange(6.0)
+    compiled = graphlift.compile(program, backend=backend, fullgraph=True)
+    catching = graphlift.compile(caught, backend=backend)
+    for sizes in map(torch.tensor, ([2, 4], [3, 4], [5, 1], [-1, 7], [6, 0], [1, 5], [2, 3])):
+        assert_same(catching(x, sizes), caught(x, sizes))
+        if sizes.sum() == 6 and sizes.min() >= 0:
+            assert_same(compiled(x, sizes), program(x, sizes))
+            continue
+        with pytest.raises(RuntimeError) as expected:
+            program(x, sizes)
+        with pytest.raises(RuntimeError) as found:
+            compiled(x, sizes)
+        assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*_check_is_size:FutureWarning")
+def test_a_warning_before_a_check() -> None:
+    def program(x):
+        n = x.item()
+        torch._check_is_size(n)
+        return torch.ones(3) * n if n >= 0 else x
+
+    compiled = graphlift.compile(program, backend="aot_eager", fullgraph=True)
+    for n in (3, 0, 5):
+        assert torch.equal(compiled(torch.tensor(n)), program(torch.tensor(n)))
+    with pytest.raises(RuntimeError, match="Expected cond"):
+        compiled(torch.tensor(-1))
 
 
 def test_a_promise_of_eager_raises() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from graphlift import logs
 from graphlift.data import dataclass
 from graphlift.errors import (
     BackendError,
@@ -234,10 +235,16 @@ def _with_arguments(name: str, fn: Backend, mode: str | None, options: Mapping[s
 def _checked(name: str, fn: Backend, static_sizes: bool = False) -> Backend:
     """`fn`, timed; a failure or a result that cannot be called becomes BackendError.
 
-    `static_sizes`: it takes graphs in which every size is a number, so each new size is compiled anew.
+    `static_sizes`: it takes graphs in which every size is a number, so each new size is compiled anew; and it would
+    not see that a tensor is given other memory.
     """
 
     def compile_graph(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        if static_sizes and _assigns_data(gm):
+            logs.warning(
+                "a graph runs eagerly as captured: a tensor is given other memory by assigning to .data"
+            )
+            return gm.forward  # type: ignore[no-any-return]
         with stage("backend"):
             try:
                 compiled = fn(gm, example_inputs)
@@ -257,3 +264,9 @@ def _checked(name: str, fn: Backend, static_sizes: bool = False) -> Backend:
     compile_graph.__name__ = name
     compile_graph.static_sizes = static_sizes  # type: ignore[attr-defined]
     return compile_graph
+
+
+def _assigns_data(gm: Any) -> bool:
+    from graphlift.capture.tensor_attributes import set_data
+
+    return any(node.target is set_data for node in gm.graph.nodes)

@@ -20,6 +20,7 @@ from .attributes import (
     proxied,
     python_type,
     refuse_access,
+    require_plain,
     wrap_class_value,
 )
 from .breaks import Break, Raised
@@ -54,6 +55,7 @@ def set_attr(cap: Capture, obj: Tracker, name: str, value: Tracker, link: Link |
         if isinstance(setter, types.FunctionType):
             inline(cap, ConstVar.known(setter), [obj, ConstVar(name), value], {}, link)
         else:
+            require_plain(obj.cls, setter)
             object_set_attr(cap, obj, name, value, link)
     elif type(obj) is FunctionVar:
         if name == "__name__":
@@ -181,6 +183,7 @@ def del_attr(cap: Capture, obj: Tracker, name: str, link: Link | None = None) ->
     if isinstance(deleter, types.FunctionType):
         inline(cap, ConstVar.known(deleter), [obj, ConstVar(name)], {}, link)
         return
+    require_plain(obj.cls, deleter)
     object_del_attr(cap, obj, name, link)
 
 

@@ -30,7 +30,7 @@ from ..guards import (
     Source,
     gives,
 )
-from ..guards._guards import is_unset
+from ..guards._guards import is_plain_access, is_unset
 from .breaks import Break, Raised
 from .called_iterators import ReversedIter
 from .capture import DIRECT, Capture, Link
@@ -252,13 +252,16 @@ def says_itself(cap: Capture, tracker: Tracker, *names: str) -> bool:
         return False
     for name in names:
         found = raw_attribute(kind, name)
-        if type(found) is types.FunctionType and not str(found.__module__).startswith(_LIBRARY):
+        if type(found) is types.FunctionType and found.__module__ not in _MODELLED:
             cap.type_attr(kind, name)  # guarded
             return True
     return False
 
 
-_LIBRARY = ("abc", "enum", "typing", "torch")
+#: Modules whose special methods of classes capture knows.
+_MODELLED = frozenset(
+    ("abc", "enum", "typing", "torch.nn.parameter", "torch.autograd.variable", "torch._opaque_base")
+)
 
 
 def builtin_attr(cap: Capture, obj: Tracker, name: str) -> Tracker | None:
@@ -307,12 +310,20 @@ def _object_attr(cap: Capture, obj: ObjectVar, name: str, link: Link | None = No
             return inline(
                 cap, ConstVar.known(getter), [obj, ConstVar(name)], {}, link and _lookup(cap, obj, name)
             )
+        require_plain(obj.cls, getter)
         found = object_attr(cap, obj, name, link)
     except Raised as raised:
         if fallback is ABSENT or not issubclass(python_type(raised.value), AttributeError):
             raise
         found = None
     return found if found is not None else _attr_fallback(cap, obj, name, fallback, link)
+
+
+def require_plain(cls: type, access: Any) -> None:
+    """Raises: Break where a class that C code defines reads or writes attributes in its own way (`threading.local`)."""
+    if not is_plain_access(access):
+        code = "unsupported-attribute" if access.__name__ == "__getattribute__" else "attribute-mutation"
+        raise Break(code, f"a {cls.__name__} has its own {access.__name__} in C")
 
 
 def _lookup(cap: Capture, obj: Tracker, name: str) -> Link | None:
@@ -492,6 +503,10 @@ def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
         return _member_attr(cap, obj, raw, name)
     if raw is ABSENT and not hasattr(value, name):
         return None
+    if isinstance(raw, types.WrapperDescriptorType) and isinstance(value, C_DATA):
+        return ConstVar(
+            getattr(value, name)
+        )  # an accessor, which is what a `__torch_function__` compares and looks up
     if isinstance(raw, C_METHODS):
         return MethodVar(ConstVar(raw), obj)
     if isinstance(raw, types.FunctionType):

@@ -1009,6 +1009,13 @@ class Capture:
         if self.unsafe is None and risky and inside_try(self.frames):
             detail = "an operator that may raise, inside a try statement"
             self.unsafe = self.step, where, "exception-raised", detail
+        while self.sizes.required:
+            if type(self.builder) is not GraphBuilder:
+                raise Break("data-dependent-op", f"{target} in an inner function")
+            detail = f"{target} of sizes that only the running graph knows"
+            self.unsafe = self.unsafe or (self.step, where, "exception-raised", detail)
+            relation = self.sizes.required.pop(0)
+            self.builder.check(relation, RuntimeError, detail, self.sizes, self.size_sources)
         node = self.builder.add_op(
             kind, target, tuple(p[0] for p in pairs), {n: p[0] for n, p in kw_pairs.items()}, value, where
         )

@@ -107,7 +107,7 @@ class GraphBuilder:
                 source = sources.get(size)
                 found = self._size_placeholder(size, source, hint) if source else self._drawn(size, hint)
             else:
-                found = size_nodes(size, lambda e: self.size_node(e, table, sources), self._size_op)
+                found = size_nodes(size, lambda e: self.size_node(e, table, sources), self._size_step)
             found.meta["example_value"] = found.meta["val"] = value
             self._sizes[size] = found
         return found
@@ -157,6 +157,13 @@ class GraphBuilder:
 
     def _size_op(self, fn: Callable[..., Any], *args: Any) -> fx.Node:
         return self.graph.create_node("call_function", fn, args, {})
+
+    def _size_step(self, fn: Callable[..., Any], *args: Any) -> fx.Node:
+        """An operator on sizes whose result is a size too, also where it is a part of a longer sum or product."""
+        node = self._size_op(fn, *args)
+        value = fn(*[arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in args])
+        node.meta["example_value"] = node.meta["val"] = value
+        return node
 
     def _new_placeholder(self, name: str) -> fx.Node:
         node = self.graph.create_node("placeholder", name, name=name)

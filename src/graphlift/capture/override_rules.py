@@ -31,7 +31,7 @@ from .frame import inline
 from .graph_values import to_graph
 from .overriding import PLAIN_TENSORS, defines, device_mode, is_modelled, is_seen, mode_sees, overrides
 from .protocol import sequence_items
-from .residual import EFFECTS, Residual
+from .residual import EFFECTS, OBJECT_BUILDERS, Residual
 from .rules import rule
 from .tensor_reads import tensor_attr
 from .trackers import (
@@ -428,6 +428,8 @@ _STATES = {torch._C.DisableTorchFunctionSubclass: 1, torch._C.DisableTorchFuncti
 
 
 def _register_switch(cls: Any, state: int) -> None:
+    OBJECT_BUILDERS[cls] = lambda residual, switch: f"{residual.constant(cls)}()"
+
     @rule(cls)
     def make(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
         return ObjectVar(cls)
@@ -520,6 +522,9 @@ def call_accessor(cap: Capture, accessor: types.MethodWrapperType, args: Args) -
     tensor, name = cap.realize(args[0]), owner.__name__  # type: ignore[attr-defined]
     if type(tensor) is not TensorVar:
         raise Break("unsupported-tensor-subclass", f"{name} of something other than a tensor")
+    found = handled(cap, accessor, accessor, args, {})
+    if found is not None:
+        return found
     if accessor.__name__ == "__get__":
         return tensor_attr(cap, tensor, name)
     if accessor.__name__ == "__set__":

@@ -19,7 +19,7 @@ from torch import fx
 
 from ..errors import GraphliftError
 from ..frame import call_disabled
-from .graph import GraphBuilder
+from .graph import REQUIRE, GraphBuilder
 
 _RANDOM = re.compile(
     r"rand|dropout|bernoulli|normal(?!ize)|multinomial|poisson|uniform|exponential|cauchy|geometric|gumbel|rrelu|gamma"
@@ -36,6 +36,7 @@ _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _PLAIN = ("torch", "_operator", "math", "builtins")
 #: Functions that capture made as nodes, with the graphs that a call of them runs; besides those they only compute.
 MADE: weakref.WeakKeyDictionary[Callable[..., Any], tuple[fx.Graph, ...]] = weakref.WeakKeyDictionary()
+MADE.update(dict.fromkeys(REQUIRE.values(), ()))
 
 
 def may_run_again(builder: GraphBuilder, writes_last: bool) -> bool:

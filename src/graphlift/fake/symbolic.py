@@ -34,7 +34,7 @@ from .ops import quietly
 from .size_rules import FIXED, rule_of
 from .spec import FakeStorage, Spec, make_spec
 from .tensor import FakeTensor, fakes_in, new_fake
-from .view_rules import VIEWS, Layout
+from .view_rules import REQUIREMENTS, VIEWS, Layout
 
 if TYPE_CHECKING:
     from .mode import FakeMode
@@ -261,6 +261,8 @@ def _checked(
     concrete: Callable[[OpInfo, tuple, dict], Any],
     shared: bool,
 ) -> Any:
+    for relation in REQUIREMENTS.get(info.func, _nothing)(args, kwargs):
+        table.require(relation)
     now = _answer(table, table.hints, info, args, kwargs, concrete, shared)
     try:
         varying = involved((args, kwargs), [])
@@ -277,6 +279,10 @@ def _checked(
     except NoRule as why:
         fix(table, info, args, kwargs, str(why))
         raise AssertionError("unreachable: some size was involved") from why
+
+
+def _nothing(args: tuple, kwargs: dict) -> list[Relation]:
+    return []
 
 
 def check_elsewhere(

@@ -273,6 +273,20 @@ def _split_with_sizes(table: SymbolTable, args: tuple, kwargs: dict) -> list[Lay
     return _pieces(args[0].spec, d, args[1])
 
 
+def _split_needs(args: tuple, kwargs: dict) -> list[Relation]:
+    whole = args[0].spec.shape[argument(args, kwargs, 2, "dim", 0) % len(args[0].spec.shape)]
+    total: SizeLike = 0
+    for size in args[1]:
+        total = total + size
+    return [*(Relation("<=", 0, size) for size in args[1]), Relation("==", total, whole)]
+
+
+#: What an operator raises without, which the graph checks where only it knows the sizes.
+REQUIREMENTS: dict[Any, Callable[[tuple, dict], list[Relation]]] = {
+    aten.split_with_sizes.default: _split_needs
+}
+
+
 def _pieces(spec: Spec, d: int, sizes: Sequence[SizeLike]) -> list[Layout]:
     found: list[Layout] = []
     start: SizeLike = 0

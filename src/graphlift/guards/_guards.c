@@ -368,6 +368,12 @@ static PyObject *is_unset(PyObject *Py_UNUSED(module), PyObject *const *args, Py
     return value == NULL && !unset ? NULL : PyBool_FromLong(unset);
 }
 
+static PyObject *is_plain_access(PyObject *Py_UNUSED(module), PyObject *slot) {
+    if (Py_TYPE(slot) != &PyWrapperDescr_Type) Py_RETURN_FALSE;
+    void *wrapped = ((PyWrapperDescrObject *)slot)->d_wrapped;
+    return PyBool_FromLong(wrapped == (void *)PyObject_GenericGetAttr || wrapped == (void *)PyObject_GenericSetAttr);
+}
+
 /* ---- what a cache of functools.lru_cache holds ----
  * Source: CPython, Modules/_functoolsmodule.c: lru_cache_tp_traverse, lru_cache_make_key, lru_list_elem. */
 
@@ -430,6 +436,7 @@ static PyMethodDef module_methods[] = {
     {"read_tensor", read_tensor, METH_O, "read_tensor(t): what the C side sees, for verification"},
     {"same_constant", _PyCFunction_CAST(same_constant), METH_FASTCALL, "same_constant(want, got): equal in type and value, as for the guard of an equal constant"},
     {"is_unset", _PyCFunction_CAST(is_unset), METH_FASTCALL, "is_unset(slot, obj): whether the slot of the object has no value"},
+    {"is_plain_access", is_plain_access, METH_O, "is_plain_access(slot): whether a class's __getattribute__, __setattr__ or __delattr__ does what object's does"},
     {"weak_target", referent, METH_O, "weak_target(ref): what a weak reference or proxy refers to, or None"},
     {"set_table", set_table, METH_O, "set_table(s): what a set's order is made of: the size of its table, where pop goes on, its slots"},
     {"set_become", _PyCFunction_CAST(set_become), METH_FASTCALL, "set_become(s, like): give a set the table of another, item for item"},

@@ -112,6 +112,7 @@ class SymbolTable:
         self._proven: dict[Relation, bool] = {}
         self.relied_on: set[Symbol] = set()  # whose ranges answered a question
         self.unknown: set[Symbol] = set()  # that only the running graph knows: their hints answer nothing
+        self.required: list[Relation] = []  # promises that the graph does not check yet
         self.asked = 0  # how often an operator was captured that finds such out
         self.refuse: Callable[[str], Exception] = Undecided  # what to raise where one would have to
         self._open: set[Relation] = set()  # what nothing proved, as long as no fact is added
@@ -187,14 +188,21 @@ class SymbolTable:
             self.hints.update(self._satisfying(relation))
             self.recipes.clear()
 
+    def require(self, relation: Relation) -> None:
+        """An operator raises where this does not hold: a promise that the graph is to check, if it alone can tell."""
+        if self.is_unknown(relation.lhs, relation.rhs) and not self.frozen and self.is_true(relation) is None:
+            self.required.append(relation)
+            self.promise(relation)
+
     def _satisfying(self, relation: Relation) -> Env:
         """Other hints of the unknown sizes, for which the facts hold."""
         rng = random.Random(0)
         for attempt in range(_WITNESS_TRIES):
             unknown = sorted((s for s in self.unknown if not isinstance(s, Real)), key=lambda s: s.name)
-            env = {s: rng.randint(2, 8 + attempt * 4) for s in unknown}
-            if self._all_hold({**self.hints, **env}):
-                return env
+            env = {**self.hints, **{s: rng.randint(2, 8 + attempt * 4) for s in unknown}}
+            self._balance(env, unknown)
+            if self._all_hold(env):
+                return {s: env[s] for s in unknown}
         raise self.refuse(f"no sizes were found for which {relation.render(self.names)}")
 
     def fork(self, values: Env, floats: Mapping[Real, float], sizes: Iterable[Symbol]) -> SymbolTable:
@@ -422,9 +430,24 @@ class SymbolTable:
             for symbol in self.hints:
                 if symbol not in env:
                     env[symbol] = evaluate(self.resolve(symbol), env)
+            self._balance(env, self.unknown)
             if self._all_hold(env):
                 return env
         return None
+
+    def _balance(self, env: Env, movable: Iterable[Symbol]) -> None:
+        """Gives one of the movable symbols of each equality the value that the others leave it, where it has one."""
+        free_to_move = set(movable)
+        for fact in self.facts_by_relation:
+            distance = fact.lhs - fact.rhs
+            if fact.op != "==" or not (inside := free_to_move.intersection(free(distance))):
+                continue
+            for symbol in sorted(inside, key=lambda s: s.name, reverse=True):
+                line = _linear(distance, symbol)
+                if line is not None and evaluate(line[1], env) % line[0] == 0:
+                    env[symbol] = -evaluate(line[1], env) // line[0]
+                    free_to_move.discard(symbol)
+                    break
 
     def _all_hold(self, env: Env) -> bool:
         try:
