@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+import graphlift
 from graphlift.lower.interpret import interpret
 from graphlift.lower.ir import KernelCall
 from graphlift.lower.lowering import lower_graph
@@ -35,6 +36,7 @@ ALIASES = {
     "outer",
     "nn.functional.layer_norm",
     "nn.functional.group_norm",
+    "nn.functional.prelu",
 }
 SKIPPED = {
     # not a function of their arguments
@@ -99,3 +101,21 @@ def _check_sample(op: Any, sample: Any) -> bool:
 
 def _only_views(plan: Any) -> bool:
     return all(type(s).__name__ == "ViewCall" for s in plan.steps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weights", [1, 8])
+def test_prelu_trained(dtype: torch.dtype, weights: int) -> None:
+    def ran(f: Any) -> tuple[Any, ...]:
+        x = torch.linspace(-2, 2, 2 * 8 * 16).view(2, 8, 4, 4).to(dtype)
+        x[0, 0, 0] = torch.tensor([0.0, -0.0, float("inf"), -1.0])
+        w = torch.linspace(0.1, 0.7, weights).to(dtype).requires_grad_()
+        out = f(x.requires_grad_(), w)
+        (out * torch.linspace(-1, 1, out.numel()).view(out.shape).to(dtype)).sum().backward()
+        return out.detach(), x.grad, w.grad
+
+    compiled = graphlift.compile(torch.nn.functional.prelu)
+    rtol = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(
+        ran(compiled), ran(torch.nn.functional.prelu), rtol=rtol, atol=rtol, equal_nan=True
+    )

@@ -168,6 +168,24 @@ def leaky_relu_backward(
     )
 
 
+@float_row("_prelu_kernel")
+def prelu(b: Builder, out: Meta, x: Value, weight: Value) -> Value | None:
+    return elementwise(
+        b, out, lambda p, w: where(compare("gt", p, k(0, p)), p, mul(w, p)), (x, weight), cost=2
+    )
+
+
+@float_row("_prelu_kernel_backward")
+def prelu_backward(b: Builder, out: tuple[Meta, Meta], grad: Value, x: Value, weight: Value) -> Any:
+    of_x = elementwise(
+        b, out[0], lambda g, p, w: where(compare("gt", p, k(0, p)), g, mul(w, g)), (grad, x, weight), cost=2
+    )
+    of_weight = elementwise(
+        b, out[1], lambda g, p: where(compare("gt", p, k(0, p)), k(0, p), mul(p, g)), (grad, x), cost=2
+    )
+    return of_x, of_weight
+
+
 @row("hardtanh", "relu6")
 def hardtanh(b: Builder, out: Meta, x: Value, low: Scalar = -1, high: Scalar = 1) -> Value | None:
     return elementwise(
