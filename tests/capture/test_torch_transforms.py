@@ -620,3 +620,9 @@ def test_modules_made_after_torch_compile(callee, x):
 @torch_program(real(3), breaks="raises")
 def test_requires_grad_inside_a_gradient(x):
     return torch.func.grad(lambda a: a.requires_grad_().sin().sum())(x)
+
+
+@torch_program(real(4, 3), real(3, grad=True, seed=1), breaks="unsupported-call")
+def test_gradient_of_what_only_an_inner_jacobian_uses(x, w):
+    y = torch.func.vmap(torch.func.jacrev(lambda a: (a * w).sin().sum()))(x)
+    return torch.autograd.grad(y.sum(), [w])
