@@ -102,6 +102,11 @@ def reductions(x: Tensor) -> Any:
 
 
 @program(differentiable)
+def a_variance_over_many_sizes(x: Tensor) -> Any:
+    return (x[:, None, :, None] * x[:, :, None]).unsqueeze(0).expand(x.shape[0] - 2, -1, -1, -1, -1).var()
+
+
+@program(differentiable)
 def indexing(x: Tensor) -> Any:
     i = torch.arange(x.shape[0] - 1)
     wide = i[:, None].expand(-1, 3)

@@ -177,6 +177,7 @@ SIZE_PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
         nn.utils.rnn.pad_sequence([x, x[:2], x[1:]], padding_side=side) for side in ("left", "right")
     ],
     "a negative power": lambda x: x * x.shape[0] ** -1,
+    "rounded halves and one": lambda x: x[: round(x.shape[0] / 2 + 1)] * round(x.shape[0] * 3 / 4 - 2.0),
     "rounded halves": lambda x: x[: round(x.shape[0] / 2)] * round(x.shape[0] * 3 / 4),
     "nbytes": lambda x: x * (x.nbytes + x[1:].storage_offset()),
     "in place, twice": lambda x: (x + 1).relu_().add_(x).relu_().add_(x),

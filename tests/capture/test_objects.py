@@ -472,3 +472,33 @@ def test_attributes_that_modules_make(monkeypatch: pytest.MonkeyPatch) -> None:
         for owner, name, value in changes:
             patch.setattr(owner, name, value)
             assert_equal(compiled(x), read_modules(x))
+
+
+class Lazy(types.ModuleType):
+    """A module that makes its attributes, or refuses to."""
+
+    def __getattr__(self, name: str) -> int:
+        ASKED.append(name)
+        if name == "six":
+            return 6
+        raise AttributeError(name) if name == "absent" else RuntimeError(name)
+
+
+ASKED: list[str] = []
+LAZY = Lazy("lazy")
+
+
+def reads_a_lazy_module(x):
+    try:
+        refused = LAZY.refused
+    except RuntimeError as error:
+        refused = len(str(error))
+    return x * LAZY.six + getattr(LAZY, "absent", 5) + refused, len(ASKED)
+
+
+def test_a_module_asks_its_class_once_for_an_attribute() -> None:
+    results = []
+    for fn in (reads_a_lazy_module, graphlift.compile(reads_a_lazy_module, backend="eager")):
+        ASKED.clear()
+        results.append((fn(torch.ones(2)), tuple(ASKED)))
+    assert_equal(results[1], results[0])

@@ -615,3 +615,14 @@ def test_module_of_torch_compile(callee, x):
 def test_modules_made_after_torch_compile(callee, x):
     """torch.compile puts a note of its own around ``Module.__init__``."""
     return nn.Sequential(nn.ReLU(), nn.Softplus())(x)
+
+
+@torch_program(real(3), breaks="raises")
+def test_requires_grad_inside_a_gradient(x):
+    return torch.func.grad(lambda a: a.requires_grad_().sin().sum())(x)
+
+
+@torch_program(real(4, 3), real(3, grad=True, seed=1), breaks="unsupported-call")
+def test_gradient_of_what_only_an_inner_jacobian_uses(x, w):
+    y = torch.func.vmap(torch.func.jacrev(lambda a: (a * w).sin().sum()))(x)
+    return torch.autograd.grad(y.sum(), [w])

@@ -299,3 +299,18 @@ def test_autocast_off_inside_autocast(compile: Compile):
     out.square().sum().backward()
     assert out.dtype == w1.grad.dtype == w2.grad.dtype == torch.float32
     return out, w1.grad, w2.grad
+
+
+LIBRARY = torch.library.Library("graphlift_gradients", "FRAGMENT")
+LIBRARY.define("tripled(Tensor x) -> Tensor")
+LIBRARY.impl("tripled", lambda x: 3 * x, "CPU")
+LIBRARY.impl("tripled", torch.empty_like, "Meta")
+
+
+@case("operators without an autograd kernel")
+def test_what_the_kernel_of_an_operator_does_is_differentiated(compile: Compile):
+    x, plain = torch.randn(4, requires_grad=True), torch.randn(4)
+    region = compile(lambda x: torch.ops.graphlift_gradients.tripled(x.sin()).cos())
+    out = region(x)
+    out.sum().backward()
+    return out, x.grad, region(plain)

@@ -406,3 +406,41 @@ def test_layouts_of_two_arguments(f: Callable[..., torch.Tensor]) -> None:
     pairs = itertools.permutations((plain, turned, plain[:1], turned[:, :1], deep, deep[:, :1]), 2)
     for a, b in pairs:
         assert_same_metadata(f, a, b)
+
+
+#: Shapes and strides of operands, in which sizes of one and missing dimensions decide.
+_ODD_OPERANDS: tuple[tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], ...] = (
+    (((10, 10), (1, 10)), ((1, 10, 1), (10, 1, 1))),
+    (((1, 2), (2, 1)), ((1, 1, 2), (1, 2, 1))),
+    (((2, 1, 1, 1), (1, 2, 2, 2)), ((2, 1, 1, 1), (1, 1, 1, 1))),
+    (((1, 3, 1, 2), (2, 2, 6, 1)), ((3, 1, 2), (2, 2, 1))),
+    (((2, 3, 4, 5), (60, 1, 15, 3)), ((3, 1, 1), (1, 1, 1))),
+    (((3, 0, 1), (1, 3, 3)), ((), ())),
+    (((1, 2, 1), (1, 1, 1)), ((2, 1), (0, 1))),
+)
+_ELEMENTWISE: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+    torch.add,
+    torch.atan2,
+    torch.eq,
+    torch.logical_or,
+    lambda a, b: torch.where(a > 0, b, 2.0),
+    lambda a, b: torch.add(a.to(torch.int32), b),
+    lambda a, b: torch.lerp(b, a, 0.5),
+    lambda a, b: a.tanh(),
+    lambda a, b: a * 2,
+    lambda a, b: a.to(torch.int64).isinf(),
+    lambda a, b: 2**a,
+    lambda a, b: torch.nn.functional.hardtanh(a),
+    lambda a, b: torch.ops.aten.threshold_backward(a, b, 0.5),
+)
+
+
+@pytest.mark.parametrize("k", range(len(_ELEMENTWISE)))
+def test_strides_of_elementwise_results(k: int) -> None:
+    f = _ELEMENTWISE[k]
+    for operands in _ODD_OPERANDS:
+        mode, reals = FakeMode(), [torch.empty_strided(*operand).zero_() for operand in operands]
+        for a, b in (reals, reals[::-1]):
+            with mode:
+                found = f(mode.from_real(a), mode.from_real(b)).stride()
+            assert found == f(a, b).stride()

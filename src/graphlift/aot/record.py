@@ -99,6 +99,18 @@ class Recorder(FakeMode):
 
     # -- values --------------------------------------------------------------------------------------------
 
+    def dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """As fakes do. Raises: FallBack where only the operator's own kernel would know what is differentiated."""
+        result = super().dispatch(func, args, kwargs)
+        if op_info(func).unregistered and torch.is_grad_enabled():
+            made = fakes_in((result,), [])
+            counted = made and not any(
+                f.spec.dtype.is_floating_point or f.spec.dtype.is_complex for f in made
+            )
+            if not counted and any(f.requires_grad for f in fakes_in((*args, *kwargs.values()), [])):
+                raise FallBack("operator-limit", f"{func.name()}: no kernel is registered to autograd")
+        return result
+
     def record(self, func: Any, args: tuple, kwargs: dict, recipe: Any) -> Any:
         """Append an operator; gives its Value, or a tuple or list of them as `recipe` is shaped."""
         self._require_mode(torch.is_inference_mode_enabled())

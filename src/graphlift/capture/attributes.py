@@ -571,18 +571,27 @@ def _python_module_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | Non
     if hasattr(type(raw), "__set__"):
         return bind_descriptor(cap, cap.type_attr(kind, name), obj, kind, name)
     missing = name not in module.__dict__ and raw is ABSENT
-    value = getattr(module, name, ABSENT) if missing else ABSENT  # which a lazy module then keeps in its dict
+    fallback = (raw_attribute(kind, "__getattr__") or module.__dict__.get("__getattr__")) if missing else None
+    own = type(fallback) is types.FunctionType and not is_library_code(fallback.__code__)
+    # A lazy module of a library then keeps it in its dict.
+    value = _of_library_module(module, name) if missing and not own else ABSENT
     found = cap.dict_get(var, name)
     if found is not None:
         return found
     if raw is not ABSENT:
         return bind_descriptor(cap, cap.type_attr(kind, name), obj, kind, name)
+    if own:
+        return _call(cap, get_attr(cap, obj, "__getattr__"), [ConstVar(name)])
     if value is ABSENT:
         return None
-    fallback = raw_attribute(kind, "__getattr__") or module.__dict__.get("__getattr__")
-    if type(fallback) is types.FunctionType and not is_library_code(fallback.__code__):
-        return _call(cap, get_attr(cap, obj, "__getattr__"), [ConstVar(name)])
     return cap.wrap(value, Const(value, f"{module.__name__.replace('.', '_')}_{name}"))
+
+
+def _of_library_module(module: types.ModuleType, name: str) -> Any:
+    try:
+        return getattr(module, name, ABSENT)
+    except Exception:
+        raise Break("unsupported-attribute", f"{module.__name__}.{name}, which raises") from None
 
 
 def class_attr(cap: Capture, cls: type, name: str) -> Tracker | None:

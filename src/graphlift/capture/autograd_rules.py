@@ -333,7 +333,10 @@ def _grad(cap: Capture, args: Args, kwargs: Kwargs) -> Tracker:
     tensors = wanted.items if type(wanted) in (TupleVar, ListVar) else [wanted]
     asked = {id(cap.realize(tensor)) for tensor in tensors}
     builder = cap.builder
-    inputs = [t for t in (cap.fakes[id(fake)] for fake, _ in builder.input_versions) if t.fake.requires_grad]
+    given = [cap.fakes.get(id(fake)) for fake, _ in builder.input_versions if fake.requires_grad]
+    inputs = [t for t in given if t is not None]
+    if len(inputs) < len(given):
+        raise Break("unsupported-call", "torch.autograd.grad where an inner function first used an input")
     through_inputs = any(not t.fake.is_leaf and id(t) not in asked for t in inputs)
     if through_inputs and any(id(t) in asked for t in inputs):
         raise Break(

@@ -17,6 +17,7 @@ from .attributes import is_data_descriptor
 from .breaks import Break
 from .calls import BREAKING_TENSOR_METHODS, TENSOR_METHODS
 from .capture import Capture, NotConst
+from .graph import GraphBuilder
 from .hook_rules import register_hook
 from .rerun import MADE
 from .residual import EFFECTS
@@ -87,14 +88,15 @@ EFFECTS[TensorVar] = lambda residual, tensor: residual.attributes(tensor, residu
 
 
 def requires_grad(cap: Capture, args: list[Tracker], kwargs: dict[str, Tracker]) -> Tracker:
-    """``tensor.requires_grad_(wanted)``: nothing where it is so already."""
+    """``tensor.requires_grad_(wanted)``: nothing where it is so already, but that transforms of functions refuse it."""
     tensor = cap.realize(args[0])
     assert type(tensor) is TensorVar
     try:
         wanted = cap.value_of(args[1] if len(args) > 1 else kwargs.get("requires_grad", ConstVar(True)))
     except NotConst:
         raise Break("tensor-item", "requires_grad_() of a value that is not a constant") from None
-    if bool(tensor.fake.requires_grad) == wanted and (wanted or tensor.fake.is_leaf):
+    already = bool(tensor.fake.requires_grad) == wanted and (wanted or tensor.fake.is_leaf)
+    if already and type(cap.builder) is GraphBuilder:
         return tensor
     return cap.emit(
         "call_method", "requires_grad_", [tensor, ConstVar(wanted)], {}, lambda t, w: t.requires_grad_(w)

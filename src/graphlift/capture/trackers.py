@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -509,5 +509,7 @@ def describe(tracker: Tracker) -> str:
         value = tracker.value  # type: ignore[attr-defined]
         if issubclass(type(value), enum.Enum):  # whose text may be the program's code
             return f"{type(value).__name__} {value._name_}"
+        if issubclass(type(value), ModuleType):  # whose attributes may be the program's code
+            return f"{type(value).__name__} {ModuleType.__getattribute__(value, '__dict__').get('__name__')}"
         return f"{type(value).__name__} {getattr(value, '__qualname__', None) or repr(value)[:80]}"
     return kind.__name__.removesuffix("Var").lower()

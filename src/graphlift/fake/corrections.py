@@ -13,6 +13,7 @@ import torch
 
 from ..shapes.expr import SizeLike, contiguous_strides
 from .checks import is_dense
+from .iteration import elementwise_strides, result_strides
 from .ops import aten
 from .spec import Spec, make_spec
 
@@ -233,14 +234,37 @@ def _roll(recipe: Any, args: tuple, kwargs: dict) -> Any:
     return make_spec(spec.shape, x.stride(), 0, spec.dtype, spec.device)
 
 
-def _product(recipe: Any, args: tuple, kwargs: dict) -> Any:
-    """The CPU kernel goes through its first two arguments at once, as a product does, and strides are those of one."""
-    if not all(hasattr(a, "spec") for a in args[:2]):
-        return recipe
-    grad, mask = (torch.empty_strided(a.spec.shape, a.spec.stride, device="meta") for a in args[:2])
-    with torch._C._DisableTorchDispatch():
-        strides = torch.mul(grad, mask).stride()
+def _iterated(recipe: Any, *operands: tuple[Any, Any]) -> Any:
+    strides = result_strides(recipe.shape, operands)
     return make_spec(recipe.shape, strides, 0, recipe.dtype, recipe.device)
+
+
+def _quotient(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    specs = [a.spec for a in args if hasattr(a, "spec")]
+    plain = len(specs) == 2 and not any(spec.symbolic for spec in specs)
+    return _iterated(recipe, *[(spec.shape, spec.stride) for spec in specs]) if plain else recipe
+
+
+def _two_products(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """By a mask, and by a number."""
+    made = _quotient(recipe, args, kwargs)
+    return made if made.symbolic else _iterated(made, (made.shape, made.stride), ((), ()))
+
+
+def _into_like(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    like = args[0].spec
+    if like.symbolic:
+        return recipe
+    if 0 in like.shape or is_dense(like):
+        return _with_strides_of(like, recipe, {})
+    return _iterated(recipe, (like.shape, like.stride))
+
+
+def _isinf(recipe: Any, args: tuple, kwargs: dict) -> Any:
+    """Of integers, zeros like them."""
+    spec = args[0].spec
+    whole = not (spec.dtype.is_floating_point or spec.dtype.is_complex)
+    return _into_like(recipe, args, kwargs) if whole else recipe
 
 
 def _strides_of_empty(recipe: Any, args: tuple, kwargs: dict) -> Any:
@@ -281,21 +305,12 @@ _LIKE = (
     aten.sort.stable,
 )
 
-#: Their meta kernels compute strides by other steps than the kernel takes.
-_PRODUCTS = (
-    aten.native_dropout_backward.default,
-    aten.logit_backward.default,
-    aten.copysign.Tensor,
-    aten.floor_divide.default,
-    aten.div.Tensor_mode,
-    aten.xlogy.Tensor,
-    aten.special_xlog1py.default,
-    aten.heaviside.default,
-    aten.logaddexp.default,
-    aten.logaddexp2.default,
-    aten.logical_and.default,
-    aten.logical_or.default,
-    aten.logical_xor.default,
+#: Element-wise, into a result that is made like the input before.
+_INTO_LIKE = (
+    aten.deg2rad.default,
+    aten.hardtanh.default,
+    aten.nan_to_num.default,
+    aten.rad2deg.default,
 )
 
 _SUGGESTED = (
@@ -324,7 +339,11 @@ CPU_CORRECTIONS: dict[Any, Rule] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_backward,
     aten.log_sigmoid_forward.default: _all_contiguous,
-    **dict.fromkeys(_PRODUCTS, _product),
+    aten.isinf.default: _isinf,
+    aten.pow.Scalar: _all_contiguous,
+    **dict.fromkeys(_INTO_LIKE, _into_like),
+    aten.floor_divide.default: _quotient,
+    aten.native_dropout_backward.default: _two_products,
     aten.nll_loss2d_forward.default: _all_contiguous,
     aten.nll_loss2d_backward.default: _all_contiguous,
     aten.glu_backward.default: _all_contiguous,
@@ -343,5 +362,9 @@ if torch.backends.mkl.is_available():
 
 
 def correct(func: Any, recipe: Any, args: tuple, kwargs: dict, device: torch.device) -> Any:
+    if device.type != "cpu":
+        return recipe
+    if type(recipe) is Spec and (stride := elementwise_strides(func, recipe, args, kwargs)) is not None:
+        recipe = make_spec(recipe.shape, stride, recipe.offset, recipe.dtype, recipe.device)
     rule = CPU_CORRECTIONS.get(func)
-    return recipe if rule is None or device.type != "cpu" else rule(recipe, args, kwargs)
+    return recipe if rule is None else rule(recipe, args, kwargs)

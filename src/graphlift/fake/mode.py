@@ -374,7 +374,7 @@ def call_on_meta(info: OpInfo, args: tuple, kwargs: dict) -> tuple[Any, dict[int
             return None
         return a
 
-    meta_args = _numbers_as_tensors(info, args, lower(args))
+    meta_args = lower(args)
     meta_kwargs = {k: lower(v) for k, v in kwargs.items()}
     if "device" in meta_kwargs or not standins:
         if any(a.name == "device" for a in info.func._schema.arguments):
@@ -419,27 +419,6 @@ def _on_zeros(info: OpInfo, args: tuple, kwargs: dict) -> Any:
         return quietly(info.func, lower(args), {k: lower(v) for k, v in kwargs.items()})
     except RuntimeError as error:
         raise Unsupported(info.name, f"raises, perhaps for zeros alone: {error}") from None
-
-
-def _numbers_as_tensors(info: OpInfo, args: tuple, meta_args: tuple) -> tuple:
-    """Numbers passed for tensors, as meta tensors where that matters.
-
-    On meta, a number (a CPU scalar there) does not take part in choosing the strides of dimensions of size one, as it
-    does on the CPU. With a tensor of at least one dimension beside it, a 0-d tensor promotes as the number does.
-    """
-    odd = any(
-        type(a) is FakeTensor and 1 in a.spec.shape and a.spec.stride != contiguous_strides(a.spec.shape)
-        for a in args
-    )
-    if not odd or torch.Tag.pointwise not in info.func.tags:
-        return meta_args
-    schema = info.func._schema.arguments
-    return tuple(
-        torch.empty((), dtype=torch.tensor(a).dtype, device=META)
-        if isinstance(a, (int, float, complex)) and str(schema[k].type) == "Tensor"
-        else a
-        for k, a in enumerate(meta_args)
-    )
 
 
 def recipe_of(value: Any, device: torch.device) -> Any:

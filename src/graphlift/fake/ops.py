@@ -73,6 +73,7 @@ class OpInfo:
     silent: tuple[tuple[int, ...], int] | None
     multi_view: bool
     cacheable: bool
+    unregistered: bool  # with autograd: its kernel's own operators are differentiated, if any
 
     @property
     def checks_values(self) -> bool:
@@ -88,6 +89,10 @@ class OpInfo:
 _INFO: dict[Any, OpInfo] = {}
 
 
+def _has_kernel(name: str, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+
+
 def op_info(func: Any) -> OpInfo:
     info = _INFO.get(func)
     if info is None:
@@ -97,7 +102,7 @@ def op_info(func: Any) -> OpInfo:
 
 def _read_schema(func: Any) -> OpInfo:
     if not isinstance(func, torch._ops.OpOverload):
-        return OpInfo(func, str(func), Kind.HIGHER_ORDER, False, (), (), None, False, False)
+        return OpInfo(func, str(func), Kind.HIGHER_ORDER, False, (), (), None, False, False, False)
     schema, tags = func._schema, func.tags
     by_set: dict[str, tuple[int, str]] = {}
     writes = []
@@ -127,11 +132,14 @@ def _read_schema(func: Any) -> OpInfo:
         multi_view=len(schema.returns) == 1
         and "[]" in str(schema.returns[0].type).replace("List[Tensor]", "[]"),
         cacheable=True,
+        unregistered=not any(
+            _has_kernel(name, key) for key in ("CompositeImplicitAutograd", "Autograd", "AutogradCPU")
+        ),
     )
 
 
 def _kind(func: Any, name: str, schema: Any, tags: Any, writes: list, returns: tuple) -> Kind:
-    if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
+    if _has_kernel(name, "CompositeImplicitAutograd"):
         return Kind.COMPOSITE
     if Tag.data_dependent_output in tags or Tag.dynamic_output_shape in tags:
         return Kind.VALUES

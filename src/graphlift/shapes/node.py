@@ -478,31 +478,24 @@ def table_of(value: Any) -> SymbolTable | None:
 
 
 def size_nodes(size: Expr, node_of: Callable[[SizeLike], Any], call: Callable[..., Any]) -> Any:
-    """A size, no symbol, as calls of operators on the nodes of its parts; ints stand for themselves.
+    """A size, no symbol, as a call of an operator on the nodes of its parts; ints stand for themselves.
 
-    `node_of` gives the node of a part (and keeps it, so that equal parts are one node), `call` makes a node.
+    `node_of` gives the node of a part, a size like others (and keeps it, so that equal parts are one node), `call`
+    makes a node.
     """
     if isinstance(size, Compound):
-        parts = [_node(arg, node_of) for arg in size.args]
-        total = parts[0]
-        for following in parts[1:]:
-            total = call(_FUNCTIONS[type(size)], total, following)
-        return total
-    if len(size.terms) == 1:
-        ((monomial, coefficient),) = size.terms
-        total = _node(monomial[0], node_of)
-        for atom in monomial[1:]:
-            total = call(operator.mul, total, _node(atom, node_of))
-        return total if coefficient == 1 else call(operator.mul, total, coefficient)
-    total = None
-    for monomial, coefficient in size.terms:
-        minus = coefficient < 0 and total is not None
-        part: SizeLike = -coefficient if minus else coefficient
-        for atom in monomial:
-            part = part * atom
-        node = _node(part, node_of)
-        total = node if total is None else call(operator.sub if minus else operator.add, total, node)
-    return total
+        *first, last = size.args
+        head = type(size)(*first) if len(first) > 1 else first[0]
+        return call(_FUNCTIONS[type(size)], _node(head, node_of), _node(last, node_of))
+    *terms, (monomial, coefficient) = size.terms
+    if not terms:
+        factors: list[Any] = [*monomial] if coefficient == 1 else [*monomial, coefficient]
+        head = math.prod(factors[:-1])
+        return call(operator.mul, _node(head, node_of), _node(factors[-1], node_of))
+    head = sum([math.prod(atoms) * factor for atoms, factor in terms])
+    part = math.prod(monomial) * abs(coefficient)
+    operation = operator.sub if coefficient < 0 else operator.add
+    return call(operation, _node(head, node_of), _node(part, node_of))
 
 
 def _node(size: SizeLike, node_of: Callable[[SizeLike], Any]) -> Any:

@@ -240,7 +240,21 @@ class Reals:
                 return None
             factor, by = _ratio(right) if as_written else float(right).as_integer_ratio()
             return (base[0] * factor, by) if 0 < factor <= _LARGEST_FACTOR else None
+        if (
+            made.fn in (operator.add, operator.sub)
+            and isinstance(left, Real)
+            and isinstance(right, (int, float))
+        ):
+            return self._moved(left, made.fn(0, right), as_written)
         return None
+
+    def _moved(self, a: Real, by: float, as_written: bool) -> tuple[SizeLike, int] | None:
+        """`a` and a whole number, where floats add them without an error: `a` is a number of halves, quarters, ..."""
+        base = self._fraction(a, as_written)
+        whole = abs(by) <= _LARGEST_FACTOR and by == int(by)
+        if base is None or not whole or base[1] > _LARGEST_FACTOR or base[1] & (base[1] - 1):
+            return None
+        return base[0] + int(by) * base[1], base[1]
 
 
 def _ratio(number: float) -> tuple[int, int]:
