@@ -508,8 +508,8 @@ class Scheduler:
             return None
         for value, read, _ in item.reads:
             member = group.members.get(value.id)
-            if member is not None:
-                found = solved(item, group, read, member.label)
+            for label in group.reads.get(value.id, ()) if member is None else (member.label,):
+                found = solved(item, group, read, label)
                 if found is None or not agrees(item, group, found):
                     continue
                 if fits(item, group, found) and _streams(item, found):
