@@ -21,7 +21,7 @@ from ..fake import FakeLimit, FakeTensor, Spec
 from ..fake.ops import aten
 from ..fake.spec import make_spec
 from ..fake.tensor import fakes_in, in_mode_of
-from ..shapes.expr import contiguous_strides
+from ..shapes.expr import Expr, contiguous_strides, free
 from ..shapes.node import expr_of, table_of
 from ..shapes.table import SymbolTable
 from . import captured_calls, passes
@@ -204,6 +204,18 @@ def _trace(
     return joint
 
 
+def _in_part(trace: Trace, around: Surroundings, m: Mutation) -> Mutation:
+    """A write to part of an input writes no more than that part."""
+    if m.differentiable or m.hidden or m.resized is not None:
+        return m
+    value, part = passes.written_part(trace.inputs[m.input], trace.outputs[m.slot])
+    sizes = [size for view in part for size in view[1] if isinstance(size, Expr)]
+    if not part or not {symbol for size in sizes for symbol in free(size)} <= {*around.symbols}:
+        return m
+    trace.outputs[m.slot] = value
+    return Mutation(m.input, m.slot, m.differentiable, m.hidden, part=part)
+
+
 def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: bool) -> Joint:
     trace = rec.trace
     trace.inputs.extend(v for _, v in rec.constants)
@@ -212,6 +224,7 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
     passes.share_expressions(trace)
     if has_backward:
         lighten(trace, rec)
+    around.mutations = [_in_part(trace, around, m) for m in around.mutations]
     rec.stage, rec.source = FORWARD, None
     passes.own_outputs(trace, lambda v: _clone(rec, v))
     live = [*trace.outputs, *(g for g in trace.grads if g is not None), *trace.remade.values()]

@@ -72,15 +72,22 @@ class SameAs:
 OutputPlan = Literal | FromInput | FromSlot | SameAs
 
 
+View = tuple[Any, tuple, dict]
+
+
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """Input `input` takes the value of graph output `slot`; how autograd and the version counter see it."""
+    """Input `input` takes the value of graph output `slot`; how autograd and the version counter see it.
+
+    `part`: the views (function, arguments, keywords) that lead to what is written, where that is not all of the input.
+    """
 
     input: int
     slot: int
     differentiable: bool
     hidden: bool  # done through `.data` or in a way that leaves the version counter alone
     resized: Spec | None = None  # its new shape and strides, where it had no elements before
+    part: tuple[View, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

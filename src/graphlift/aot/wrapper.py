@@ -277,7 +277,7 @@ def _in_mode(src: Source, wanted: bool, ambient: bool, *statements: str) -> None
 
 def _add_mutations(src: Source, around: Surroundings, result: str) -> None:
     grad = around.grad_mode
-    plain = [m for m in around.mutations if not m.differentiable and not m.hidden and m.resized is None]
+    plain = [m for m in around.mutations if not (m.differentiable or m.hidden or m.resized or m.part)]
     hidden = [m for m in around.mutations if not m.differentiable and m.hidden]
     tracked = [m for m in around.mutations if m.differentiable]
     statements = [f"i[{m.input}].data.copy_({result}[{m.slot}])" for m in hidden]
@@ -288,6 +288,7 @@ def _add_mutations(src: Source, around: Surroundings, result: str) -> None:
         if m.resized is not None:
             given = f"i[{m.input}], {result}[{m.slot}], {m.resized.stride}"
             statements.append(f"{src.name('resize', _resize)}({given})")
+    statements += [f"{_part(src, m)}.copy_({result}[{m.slot}])" for m in around.mutations if m.part]
     statements += _copies(plain, result)
     again = [f"i[{i}]" for i, count in around.touched.items() for _ in range(count)]
     if again:
@@ -296,6 +297,14 @@ def _add_mutations(src: Source, around: Surroundings, result: str) -> None:
         _in_mode(src, False, grad, *statements)
     if tracked:
         _in_mode(src, True, grad, *[f"i[{m.input}].copy_({result}[{m.slot}])" for m in tracked])
+
+
+def _part(src: Source, m: Mutation) -> str:
+    """The part of an input that is written."""
+    found = f"i[{m.input}]"
+    for func, args, kwargs in m.part:
+        found = _call(src, _METHODS, func, found, args, kwargs)
+    return found
 
 
 def _copies(plain: list[Mutation], result: str) -> list[str]:
