@@ -63,7 +63,66 @@ def _all(cache: Tensor, x: Tensor, at: int) -> None:
     cache[:, :] += 1
 
 
+def _attended(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    cache[:2, at : at + 2] = x * 2
+    return cache.transpose(1, 2) @ cache
+
+
+def _read_before(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    before = cache @ x[0, 0]
+    cache[:2, at : at + 2] = x
+    return before + cache @ x[0, 0]
+
+
+def _copied(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    cache.index_copy_(1, torch.tensor([at, 0]), torch.cat([x, x * 2]).double().float())
+    return cache @ x[0, 0]
+
+
+def _put(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    cache[torch.tensor([1, 3]), at] = x[0]
+    return cache @ x[0, 0]
+
+
+def _put_whole(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    cache[torch.tensor([at, 0])] = x[0, 0]
+    return cache @ x[0, 0]
+
+
+def _put_unread(cache: Tensor, x: Tensor, at: int) -> None:
+    cache[:, torch.tensor([at, 0])] = x[0, 0]
+
+
+def _copied_into_layer(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    cache[1].index_copy_(0, torch.tensor([at, 0]), x[0])
+    return cache[1] @ x[0, 0]
+
+
+def _put_added(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    cache.index_put_((torch.tensor([1, 1]),), x[0, :1], accumulate=True)
+    return cache @ x[0, 0]
+
+
+def _scattered(cache: Tensor, x: Tensor, at: int) -> Tensor:
+    cache.scatter_(1, torch.full((2, 2, 3), at), x[:, :1].expand(2, 2, 3))
+    return cache @ x[0, 0]
+
+
+def _in_two_calls(cache: Tensor, x: Tensor, at: int) -> tuple[Tensor, Tensor]:
+    cache[0, at] = x[0, 0]
+    first = cache @ x[0, 0]
+    cache[0, at] = x[0, 1]
+    return first, cache @ x[0, 0]
+
+
+def _returned(cache: Tensor, x: Tensor, at: int) -> tuple[Tensor, Tensor, Tensor]:
+    cache[:2, at : at + 2] = x
+    return cache, cache[1:], cache @ x[0, 0]
+
+
 PROGRAMS = (_cache, _select, _added, _last_rows, _diagonal, _every_other, _twice, _of_itself, _empty, _all)
+PROGRAMS += (_attended, _read_before, _copied, _put, _put_added, _scattered, _in_two_calls, _returned)
+PROGRAMS += (_put_whole, _put_unread, _copied_into_layer)
 
 
 def _inputs(layout: str) -> tuple[Tensor, Tensor]:
@@ -146,3 +205,85 @@ def test_what_is_computed_of_an_input_while_it_is_written_is_of_its_old_value() 
         for _ in range(2):
             into += [*f(cache), cache.clone()]
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def _stores(f: Callable[..., Any], *inputs: Any) -> int:
+    graphlift.reset()
+    with record.recording() as records, torch.no_grad():
+        graphlift.compile(f)(*inputs)
+    (found,) = records
+    assert not found.fallbacks
+    return sum(str(node.target) == "store" for node in found.compiled.forms["inference"].graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("program", "count"),
+    [
+        (_attended, 1),
+        (_copied, 1),
+        (_put, 1),
+        (_scattered, 1),
+        (_returned, 1),
+        (_put_whole, 1),
+        (_put_unread, 1),
+    ]
+    + [(_copied_into_layer, 1)]
+    + [(_select, 0), (_read_before, 0), (_of_itself, 0), (_put_added, 0), (_added, 0)],
+)
+def test_what_is_read_afterwards_is_written_in_place(program: Callable[..., Any], count: int) -> None:
+    """Unless something needs the old value, or writing twice would not be writing once."""
+    assert _stores(program, *_inputs("plain"), 1) == count
+
+
+def _written_and_raised(cache: Tensor, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    cache[0, 1] = x[0, 0] * 2
+    return torch.nn.functional.embedding(index, x[0]), cache @ x[0, 0]
+
+
+def _raised_and_written(cache: Tensor, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    found = torch.nn.functional.embedding(index, x[0])
+    cache[0, 1] = x[0, 0] * 2
+    return found, cache @ x[0, 0]
+
+
+def _raised_at_last_and_written(cache: Tensor, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    found = x[0].gather(0, index[:, None]).exp() + x[0].index_select(0, index)
+    cache[0, 1] = x[0, 0] * 2
+    read = cache @ x[0, 0]
+    return found * read.sum(), read
+
+
+@pytest.mark.parametrize("step", [_written_and_raised, _raised_and_written, _raised_at_last_and_written])
+def test_a_region_that_raises(step: Callable[..., Any]) -> None:
+    """It has written what eager has written when it raises."""
+    assert _stores(step, *_inputs("plain"), torch.tensor([1])) == 1
+    found: list[Any] = []
+    expected: list[Any] = []
+    for into, f in ((found, graphlift.compile(step)), (expected, step)):
+        for index in (torch.tensor([1]), torch.tensor([99])):
+            cache, x = _inputs("plain")
+            with torch.no_grad():
+                try:
+                    into += f(cache, x, index)
+                except (IndexError, RuntimeError) as error:
+                    into.append(str(error))
+            into += [cache, cache._version]
+    assert [type(v) for v in found] == [type(v) for v in expected] and found[4] == expected[4]
+    torch.testing.assert_close(found[:4] + found[5:], expected[:4] + expected[5:])
+
+
+def test_parameters_written_under_no_grad() -> None:
+    """Of a leaf, in place: its version is counted once, and it keeps its history."""
+
+    def step(weight: Tensor, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            weight[0] = x[0, 0]
+            return weight @ weight.mT
+
+    weight, expected = (torch.nn.Parameter(torch.ones(4, 3)) for _ in range(2))
+    x = _inputs("plain")[1]
+    compiled = graphlift.compile(step)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(weight, x), step(expected, x))
+    assert torch.equal(weight, expected) and weight._version == expected._version
+    assert weight.requires_grad and weight.is_leaf

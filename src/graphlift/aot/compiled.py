@@ -35,6 +35,7 @@ from .record import Decompositions, Recorder
 from .release import EVERYTHING, Release, freed_as_one, tangents_that_need
 from .saved import Part, bits, members, union
 from .segments import Segment, Watched, until
+from .stores import stores
 from .training import Backward, Backwards, Layout, add_ports, arguments, make_apply
 from .versions import written
 from .wrapper import Source, add_epilogue, add_prologue
@@ -99,11 +100,13 @@ def compile_graph(
     decompositions: Decompositions | None = None,
     partitioner: Partitioner | None = None,
     listing: bool = False,
+    in_place: bool = False,
 ) -> Compiled:
     """Compile a torch-level graph for inputs like these (metadata, aliasing and modes as now).
 
     Without a `partitioner` it is the minimum cut within `config.activation_memory_budget`. With `listing`, the form
-    "traced" shows the operators as autograd called them.
+    "traced" shows the operators as autograd called them. With `in_place`, the graph of a region without a backward may
+    write its inputs (see `stores`), else it is functional.
     """
     if partitioner is None:
         partitioner = functools.partial(partition, budget=config.activation_memory_budget)
@@ -113,6 +116,7 @@ def compile_graph(
 
     def recorder() -> Recorder:
         recorders.append((ListingRecorder if listing else Recorder)(decompositions))
+        recorders[-1].in_place = in_place
         return recorders[-1]
 
     with collector_paused():
@@ -219,6 +223,7 @@ def _build_inference(
         around.autocast
         or any(v.op is not None and (v.op.view or _writes(v.op)) for v in trace.outputs)
         or (around.grad_mode and any(joint.requires_grad))
+        or any(stores(trace.ops))
     )
     call = f"fw([*i{extra}{constants}])"
     if shielded:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, cast
 
 import torch
@@ -52,6 +52,7 @@ from .saved import (
     union,
 )
 from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut, views_between
+from .stores import store_in_place, written_part
 from .versions import count_versions, version_of
 from .views import Path, ViewStep, detaches, replay, same_layout
 
@@ -204,16 +205,21 @@ def _trace(
     return joint
 
 
-def _in_part(trace: Trace, around: Surroundings, m: Mutation) -> Mutation:
-    """A write to part of an input writes no more than that part."""
-    if m.differentiable or m.hidden or m.resized is not None:
-        return m
-    value, part = passes.written_part(trace.inputs[m.input], trace.outputs[m.slot])
-    sizes = [size for view in part for size in view[1] if isinstance(size, Expr)]
-    if not part or not {symbol for size in sizes for symbol in free(size)} <= {*around.symbols}:
-        return m
-    trace.outputs[m.slot] = value
-    return Mutation(m.input, m.slot, m.differentiable, m.hidden, part=part)
+def _store_parts(rec: Recorder, around: Surroundings, has_backward: bool) -> None:
+    """Writes to part of an input write no more than that part, behind the region or, where it goes on to read the
+    result and the compiler takes graphs that write, in the middle of it."""
+    trace = rec.trace
+    plain = [m for m in around.mutations if not (m.differentiable or m.hidden or m.resized)]
+    if plain and rec.in_place and not has_backward:
+        trace.ops = passes.drop_dead(trace.ops, trace.outputs)
+        for m in plain:
+            store_in_place(trace, trace.inputs[m.input], trace.outputs[m.slot])
+    for m in plain:
+        value, part = written_part(trace.inputs[m.input], trace.outputs[m.slot])
+        sizes = [size for _, args, _ in part for size in args if isinstance(size, Expr)]
+        if part and {symbol for size in sizes for symbol in free(size)} <= {*around.symbols}:
+            trace.outputs[m.slot] = value
+            around.mutations[around.mutations.index(m)] = replace(m, part=part)
 
 
 def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: bool) -> Joint:
@@ -224,7 +230,7 @@ def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: b
     passes.share_expressions(trace)
     if has_backward:
         lighten(trace, rec)
-    around.mutations = [_in_part(trace, around, m) for m in around.mutations]
+    _store_parts(rec, around, has_backward)
     rec.stage, rec.source = FORWARD, None
     passes.own_outputs(trace, lambda v: _clone(rec, v))
     live = [*trace.outputs, *(g for g in trace.grads if g is not None), *trace.remade.values()]

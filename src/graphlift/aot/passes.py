@@ -12,7 +12,6 @@ from typing import Any
 from ..fake.ops import aten
 from ..shapes.expr import Expr, SizeLike
 from .ir import FORWARD, Op, Trace, Value, inputs_of, memory_root, substitute
-from .plan import View
 
 Clone = Callable[[Value], Value]
 
@@ -87,51 +86,6 @@ def _frozen(a: Any) -> Any:
     if cls is int or cls is bool:
         return (cls, a)
     return a
-
-
-# Operators that give their first argument with a part of it replaced by the second, and the view that is that part.
-_PARTS: dict[Any, Any] = {
-    aten.slice_scatter.default: aten.slice.Tensor,
-    aten.select_scatter.default: aten.select.int,
-    aten.diagonal_scatter.default: aten.diagonal.default,
-}
-
-
-def written_part(whole: Value, written: Value) -> tuple[Value, tuple[View, ...]]:
-    """What replaces a part of ``whole`` in ``written``, and the views that lead to that part: none, if all of it.
-
-    Of several writes to one part, each of what the one before it gave, the last counts.
-    """
-    result: tuple[Value, tuple[View, ...]] = written, ()
-    at = written
-    while at is not whole:
-        part, views = _last_write(at)
-        if not views or (result[1] and views != result[1]):
-            return written, ()
-        if at is written:
-            result = part, views
-        assert at.op is not None
-        at = at.op.args[0]
-    return result
-
-
-def _last_write(written: Value) -> tuple[Value, tuple[View, ...]]:
-    """What was stored last, and the views that lead there from what it was stored into."""
-    views: list[View] = []
-    at = None
-    while (op := written.op) is not None and op.func in _PARTS:
-        base, part, *args = op.args
-        if at is not None and not _leads_to(base, at, views[-1]):
-            break
-        at, written = base, part
-        views.append((_PARTS[op.func], tuple(args), op.kwargs))
-    return written, tuple(views)
-
-
-def _leads_to(value: Value, at: Value, view: View) -> bool:
-    """Whether a value is that view of ``at``."""
-    op = value.op
-    return op is not None and op.args[0] is at and (op.func, op.args[1:], op.kwargs) == view
 
 
 def own_outputs(trace: Trace, clone: Clone, borrowed: Iterable[Value] = ()) -> None:

@@ -94,6 +94,7 @@ class Recorder(FakeMode):
         self.newest: tuple[Home | None, Any] = None, None  # the memory made last, and by which node
         self.held: list[Value] = []
         self.compress_masks = False
+        self.in_place = False  # whether the compiler takes graphs that write their inputs
         self._decompositions = decompositions or {}
         self._inference = torch.is_inference_mode_enabled()
 

@@ -81,12 +81,17 @@ class Graph:
     symbols: dict[Symbol, int] = field(default_factory=dict)  # positions among the inputs
 
 
+def writes_first(target: Any) -> bool:
+    """Whether a call writes its first argument, an input of the graph that nothing else reads, and gives it."""
+    return getattr(target, "writes_first", False)
+
+
 @lru_cache(maxsize=4096)
 def _traits(target: Any) -> tuple[bool, bool]:
     """(returns views of its arguments, draws random numbers) of an overload."""
     schema = getattr(target, "_schema", None)
     if schema is None:
-        return False, False
+        return writes_first(target), False
     if schema.is_mutable:
         raise ValueError(f"{target} writes its arguments; the graph must be functional")
     aliases = any(r.alias_info is not None for r in schema.returns)

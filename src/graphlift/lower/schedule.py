@@ -15,7 +15,7 @@ from typing import Any
 from graphlift.data import dataclass
 from graphlift.lower import affine as ix
 from graphlift.lower.affine import ZERO, Affine, NeedsSplit, common_refinement, substitute
-from graphlift.lower.build import Extern, Graph, Place
+from graphlift.lower.build import Extern, Graph, Place, writes_first
 from graphlift.lower.ir import Node
 from graphlift.lower.sizes import hint, hinted
 from graphlift.lower.values import BUFFER, POINT, REDUCE, VIEW, Bounds, Instance, Value
@@ -425,6 +425,8 @@ class Scheduler:
 
     def _add_extern(self, call: Extern) -> None:
         deps = {place.root.unit for place in call.places} - {-1}
+        if writes_first(call.target):  # what may raise comes first, as in eager
+            deps.update([number for number, unit in enumerate(self.units) if not isinstance(unit, Group)])
         if call.random:
             if self.last_random >= 0:
                 deps.add(self.last_random)
