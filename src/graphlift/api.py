@@ -211,7 +211,9 @@ class Handler:
                 return found
         with stage("capture"):
             answer = capture(func, args, recompiles)
-        if settings is not None and type(answer) is tuple:
+        if (
+            settings is not None and type(answer) is tuple and len(answer) == 2
+        ):  # a region, not what runs as it is
             sharing.publish(func.__code__, settings, *answer)
         return answer
 

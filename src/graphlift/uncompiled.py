@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import weakref
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -42,9 +43,11 @@ def _call_disabled(func: Callable[..., Any], args: Any, kwargs: Any, fetched: An
     return func(*args, **kwargs)
 
 
+LAZY = "the first call of a lazy module, which makes its parameters"
+
 #: Functions that are not traced into, and why.
 WHOLE: dict[Any, str] = {
-    LazyModuleMixin._infer_parameters: "the first call of a lazy module, which makes its parameters",
+    LazyModuleMixin._infer_parameters: LAZY,
     **dict.fromkeys(
         (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook),
         "a module's backward hook, which is put on the nodes of eager's own history",
@@ -81,3 +84,34 @@ def answer(code: CodeType, arguments: tuple[Any, ...]) -> Any:
         return _always, _call_disabled, False
     found = _ANSWERS.get(code)
     return found if found is None or found[0](None, *arguments) is not None else None
+
+
+def before_lazy(func: Any) -> Any:
+    """What the hook is answered for a call of a module that makes parameters in it: all of the call is eager's.
+
+    None for other frames, and once the module has them.
+    """
+    module = getattr(func, "__wrapped__", None)
+    if not isinstance(module, nn.Module) or not _waits(module):
+        return None
+    return _WhileLazy(module), _call_disabled, False
+
+
+class _WhileLazy:
+    """The check of such an answer; in reports it stands for the guards of a region."""
+
+    guards = ()
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = weakref.ref(module)
+
+    def __call__(self, func: Callable[..., Any], *arguments: Any) -> Any:
+        module = self._module()
+        return () if module is not None and _waits(module) else None
+
+    def explain_failure(self, func: Callable[..., Any], *arguments: Any) -> str:
+        return "a lazy module has made its parameters, in a call that was eager's"
+
+
+def _waits(module: nn.Module) -> bool:
+    return any(isinstance(m, LazyModuleMixin) and m.has_uninitialized_params() for m in module.modules())

@@ -69,6 +69,7 @@ from ..options import CompileEvent, CompileOptions
 from ..shapes.expr import Real, free
 from ..shapes.table import Known, Refused, Solved, SymbolTable, in_range
 from ..timing import stage
+from ..uncompiled import LAZY, before_lazy
 from . import (  # noqa: F401  (they fill the table of rules)
     autograd_rules,
     builtin_rules,
@@ -179,6 +180,11 @@ def make_handler(options: CompileOptions) -> Callable[[types.FunctionType, tuple
             reason = BreakReason("unsupported-tensor-subclass", mode, code.co_filename, code.co_firstlineno)
             _event(options, "skip", func, str(reason), reason)
             return None
+        lazy = before_lazy(func)
+        if lazy is not None:
+            reason = BreakReason("unsupported-call", LAZY, code.co_filename, code.co_firstlineno)
+            _event(options, "skip", func, str(reason), reason)
+            return lazy
         for flag, versions in (
             ("cache_size_limit", recompiles),
             ("accumulated_cache_size_limit", entry_count(code)),
