@@ -84,8 +84,7 @@ def _compile(
                 fw_compiler=compiler("forward"),
                 bw_compiler=compiler("backward"),
                 decompositions=decompositions,
-                in_place=decompositions
-                is not None,  # generated code reads what was written in the input's memory
+                in_place=decompositions is not None,  # for generated code
             )
     except BackendError:
         raise  # strict: a part has said what failed

@@ -35,7 +35,7 @@ from .record import Decompositions, Recorder
 from .release import EVERYTHING, Release, freed_as_one, tangents_that_need
 from .saved import Part, bits, members, union
 from .segments import Segment, Watched, until
-from .stores import stores
+from .stores import Store
 from .training import Backward, Backwards, Layout, add_ports, arguments, make_apply
 from .versions import written
 from .wrapper import Source, add_epilogue, add_prologue
@@ -223,7 +223,7 @@ def _build_inference(
         around.autocast
         or any(v.op is not None and (v.op.view or _writes(v.op)) for v in trace.outputs)
         or (around.grad_mode and any(joint.requires_grad))
-        or any(stores(trace.ops))
+        or any(isinstance(op.func, Store) for op in trace.ops)
     )
     call = f"fw([*i{extra}{constants}])"
     if shielded:

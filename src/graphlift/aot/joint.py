@@ -52,7 +52,7 @@ from .saved import (
     union,
 )
 from .segments import Cut, Segments, Watched, find_cuts, find_segments, mark_cut, views_between
-from .stores import store_in_place, written_part
+from .stores import store_in_place, users_of, written_part
 from .versions import count_versions, version_of
 from .views import Path, ViewStep, detaches, replay, same_layout
 
@@ -209,17 +209,22 @@ def _store_parts(rec: Recorder, around: Surroundings, has_backward: bool) -> Non
     """Writes to part of an input write no more than that part, behind the region or, where it goes on to read the
     result and the compiler takes graphs that write, in the middle of it."""
     trace = rec.trace
-    plain = [m for m in around.mutations if not (m.differentiable or m.hidden or m.resized)]
+    plain = [
+        (n, m)
+        for n, m in enumerate(around.mutations)
+        if not (m.differentiable or m.hidden or m.resized is not None)
+    ]
     if plain and rec.in_place and not has_backward:
         trace.ops = passes.drop_dead(trace.ops, trace.outputs)
-        for m in plain:
-            store_in_place(trace, trace.inputs[m.input], trace.outputs[m.slot])
-    for m in plain:
+        users = users_of(trace.ops)
+        for _, m in plain:
+            store_in_place(trace, users, trace.inputs[m.input], trace.outputs[m.slot])
+    for n, m in plain:
         value, part = written_part(trace.inputs[m.input], trace.outputs[m.slot])
         sizes = [size for _, args, _ in part for size in args if isinstance(size, Expr)]
         if part and {symbol for size in sizes for symbol in free(size)} <= {*around.symbols}:
             trace.outputs[m.slot] = value
-            around.mutations[around.mutations.index(m)] = replace(m, part=part)
+            around.mutations[n] = replace(m, part=part)
 
 
 def _finish(rec: Recorder, given: _Inputs, around: Surroundings, has_backward: bool) -> Joint:

@@ -6,13 +6,14 @@ operator writes the input. Always: elements that eager does not write are not wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 from ..fake.ops import aten
 from .ir import Op, Trace, Value, inputs_of
 from .plan import View
+from .views import same_layout
 
 # Operators that give their first argument with a part of it replaced by the second, and the view that is that part.
 _PARTS: dict[Any, Any] = {
@@ -91,7 +92,16 @@ class Store:
         return "store"
 
 
-def store_in_place(trace: Trace, whole: Value, written: Value) -> None:
+def users_of(ops: list[Op]) -> dict[Value, list[Op]]:
+    """The operators that read each value."""
+    found: dict[Value, list[Op]] = {}
+    for op in ops:
+        for v in inputs_of(op):
+            found.setdefault(v, []).append(op)
+    return found
+
+
+def store_in_place(trace: Trace, users: Mapping[Value, list[Op]], whole: Value, written: Value) -> None:
     """Writes an input in its own memory where only that write reads it, and the region goes on to read the result.
 
     Done twice, as where the region raises later and runs again in eager, it leaves what it left once. What comes before
@@ -101,10 +111,6 @@ def store_in_place(trace: Trace, whole: Value, written: Value) -> None:
     if found is None:
         return
     store, given, ops = found
-    users: dict[Value, list[Op]] = {}
-    for user in trace.ops:
-        for v in inputs_of(user):
-            users.setdefault(v, []).append(user)
     between = [whole, *(v for op in ops for v in op.outs if v is not written)]
     apart = any(user not in ops for v in between for user in users.get(v, ()))
     if apart or whole in trace.outputs or trace.outputs.count(written) != 1:
@@ -120,15 +126,8 @@ def store_in_place(trace: Trace, whole: Value, written: Value) -> None:
 
 def _store(whole: Value, written: Value) -> tuple[Store, tuple[Any, ...], set[Op]] | None:
     """The write in place that a value of an input amounts to, with its arguments, and the operators it replaces."""
-    op, old, new = written.op, whole.spec, written.spec
-    alike = (old.shape, old.stride, old.dtype, old.conj, old.neg) == (
-        new.shape,
-        new.stride,
-        new.dtype,
-        new.conj,
-        new.neg,
-    )
-    if op is None or not alike or op.args[0] is not whole:
+    op = written.op
+    if op is None or not same_layout(whole.spec, written.spec) or op.args[0] is not whole:
         return None
     part, views, ops, at = _last_write(written)
     if any(kwargs for _, _, kwargs in views):
@@ -147,8 +146,3 @@ def _store(whole: Value, written: Value) -> tuple[Store, tuple[Any, ...], set[Op
     places = [place for _, args, _ in views for place in args]
     store = Store(func, len(given), tuple([(view, len(args)) for view, args, _ in views]))
     return store, (*given, *places), ops
-
-
-def stores(ops: list[Op]) -> Iterator[Op]:
-    """The operators that write an input."""
-    return (op for op in ops if isinstance(op.func, Store))

@@ -504,9 +504,8 @@ def _const_attr(cap: Capture, obj: ConstVar, name: str) -> Tracker | None:
     if raw is ABSENT and not hasattr(value, name):
         return None
     if isinstance(raw, types.WrapperDescriptorType) and isinstance(value, C_DATA):
-        return ConstVar(
-            getattr(value, name)
-        )  # an accessor, which is what a `__torch_function__` compares and looks up
+        # An accessor, which is what a `__torch_function__` compares and looks up.
+        return ConstVar(getattr(value, name))
     if isinstance(raw, C_METHODS):
         return MethodVar(ConstVar(raw), obj)
     if isinstance(raw, types.FunctionType):

@@ -149,7 +149,7 @@ def elu_backward(
 
 
 @float_row("leaky_relu")
-def leaky_relu(b: Builder, out: Meta, x: Value, negative_slope: Scalar = 0.01) -> Value | None:
+def leaky_relu(b: Builder, out: Meta, x: Value, negative_slope: Value | Scalar = 0.01) -> Value | None:
     return elementwise(
         b, out, lambda p, s: where(compare("gt", p, k(0, p)), p, mul(p, s)), (x, negative_slope), cost=2
     )
@@ -157,7 +157,7 @@ def leaky_relu(b: Builder, out: Meta, x: Value, negative_slope: Scalar = 0.01) -
 
 @float_row("leaky_relu_backward")
 def leaky_relu_backward(
-    b: Builder, out: Meta, grad: Value, x: Value, negative_slope: Scalar, is_result: bool
+    b: Builder, out: Meta, grad: Value, x: Value, negative_slope: Value | Scalar, is_result: bool
 ) -> Value | None:
     return elementwise(
         b,
@@ -170,20 +170,15 @@ def leaky_relu_backward(
 
 @float_row("_prelu_kernel")
 def prelu(b: Builder, out: Meta, x: Value, weight: Value) -> Value | None:
-    return elementwise(
-        b, out, lambda p, w: where(compare("gt", p, k(0, p)), p, mul(w, p)), (x, weight), cost=2
-    )
+    return leaky_relu(b, out, x, weight)
 
 
 @float_row("_prelu_kernel_backward")
 def prelu_backward(b: Builder, out: tuple[Meta, Meta], grad: Value, x: Value, weight: Value) -> Any:
-    of_x = elementwise(
-        b, out[0], lambda g, p, w: where(compare("gt", p, k(0, p)), g, mul(w, g)), (grad, x, weight), cost=2
-    )
     of_weight = elementwise(
         b, out[1], lambda g, p: where(compare("gt", p, k(0, p)), k(0, p), mul(p, g)), (grad, x), cost=2
     )
-    return of_x, of_weight
+    return leaky_relu_backward(b, out[0], grad, x, weight, False), of_weight
 
 
 @row("hardtanh", "relu6")
